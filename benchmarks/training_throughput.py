@@ -1,0 +1,129 @@
+"""Training throughput beside timm's, on one GPU: the same batch, the same step, alternating in one run.
+
+    python benchmarks/training_throughput.py [MODEL:BATCH ...] [--rounds 5] [--out docs/results]
+
+Both sides: torch.compile in its default mode, autocast to bf16 over fp32 parameters, fused AdamW, drop_path 0.1,
+soft-target cross-entropy, one synthetic batch on the device, device events. A round times timm, then FrugalViT; the
+ratio is the median over rounds of ours / timm's within a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import timm
+import torch
+import torch.nn.functional as F
+
+import frugalvit
+
+DEFAULT = ["deit_tiny_patch16_224:1024", "deit_small_patch16_224:512", "deit_base_patch16_224:256"]
+
+
+def training_step(module: torch.nn.Module, forward: Callable[[torch.Tensor], torch.Tensor], batch: int) -> Callable[[], None]:
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4, fused=True)
+    image_BCHW = torch.randn(batch, 3, 224, 224, device="cuda")
+    target_BC = torch.randn(batch, 1000, device="cuda").softmax(1)
+
+    def step() -> None:
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = F.cross_entropy(forward(image_BCHW), target_BC)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def timm_step(name: str, batch: int) -> Callable[[], None]:
+    module = timm.create_model(name, drop_path_rate=0.1).cuda()
+    return training_step(module, torch.compile(module), batch)
+
+
+def our_step(name: str, batch: int) -> Callable[[], None]:
+    module = frugalvit.model(name, drop_path=0.1).build().cuda()
+    compiled = torch.compile(module)
+    return training_step(module, lambda image: compiled(image, module.random_draws(batch))["class"], batch)
+
+
+def seconds(step: Callable[[], None], count: int) -> float:
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    start.record()
+    for _ in range(count):
+        step()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / count / 1e3
+
+
+def compare(name: str, batch: int, rounds: int, steps: int) -> dict[str, object]:
+    torch._dynamo.reset()
+    sides = {"timm": timm_step(name, batch), "frugalvit": our_step(name, batch)}
+    for step in sides.values():
+        seconds(step, 20)
+    rates: dict[str, list[float]] = {side: [] for side in sides}
+    for _ in range(rounds):
+        for side, step in sides.items():
+            rates[side].append(batch / seconds(step, steps))
+    ratios = [ours / theirs for ours, theirs in zip(rates["frugalvit"], rates["timm"], strict=True)]
+    return {
+        "model": name,
+        "batch": batch,
+        "timm": round(statistics.median(rates["timm"])),
+        "frugalvit": round(statistics.median(rates["frugalvit"])),
+        "ratio": round(statistics.median(ratios), 3),
+        "lowest": round(min(ratios), 3),
+        "highest": round(max(ratios), 3),
+        "rounds": rounds,
+    }
+
+
+def commit() -> str:
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("items", nargs="*", default=DEFAULT, metavar="MODEL:BATCH")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--commit", default=commit())
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    arguments = parser.parse_args()
+    torch.set_float32_matmul_precision("high")
+    rows = []
+    for item in arguments.items:
+        name, batch = item.split(":")
+        rows.append(compare(name, int(batch), arguments.rounds, arguments.steps))
+        print(json.dumps(rows[-1]), flush=True)
+    where = {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "timm": timm.__version__,
+        "commit": arguments.commit,
+        "steps_per_round": arguments.steps,
+    }
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({**where, "rows": rows}, indent=2) + "\n"
+    (arguments.out / "training_throughput.json").write_text(text)
+    table = ["# Training throughput beside timm's", ""]
+    table += [f"`python benchmarks/training_throughput.py`: {where['device']}, torch {where['torch']}, timm {where['timm']}, "
+              f"commit {where['commit']}. Images/s, median of {arguments.rounds} rounds of {arguments.steps} steps; the "
+              "ratio is ours / timm's within a round: median (lowest to highest).", ""]
+    table += ["| model | batch | timm | FrugalViT | ratio |", "|---|---:|---:|---:|---:|"]
+    for row in rows:
+        spread = f"{row['ratio']:.3f} ({row['lowest']:.3f} to {row['highest']:.3f})"
+        table.append(f"| {row['model']} | {row['batch']} | {row['timm']:,} | {row['frugalvit']:,} | {spread} |")
+    (arguments.out / "training_throughput.md").write_text("\n".join(table) + "\n")
+    print("\n".join(table))
+
+
+if __name__ == "__main__":
+    main()

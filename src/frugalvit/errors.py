@@ -1,0 +1,71 @@
+"""The errors a user can meet. Each says where (a path), what is wrong, and what would fit.
+
+ValueError
+└── FrugalError
+    ├── SpecError      a description that cannot be built
+    ├── DataError      pictures, labels or folders
+    └── WeightsError   parameters on disk
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+
+class FrugalError(ValueError):
+    """Something a user can mend: `path` says where, `problem` what and how."""
+
+    def __init__(self, problem: str, *, path: str = ""):
+        super().__init__(problem)
+        self.problem = problem
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}" if self.path else self.problem
+
+
+class SpecError(FrugalError):
+    """A description that cannot be read, changed or built."""
+
+
+class DataError(FrugalError):
+    """Pictures, labels or folders that cannot be used."""
+
+
+class WeightsError(FrugalError):
+    """Parameters on disk that cannot be read, or do not fit."""
+
+
+class WeightsNotice(UserWarning):
+    """Weights were loaded, but not as they lie in the file: resampled positions, a fresh head."""
+
+
+def join(step: str, rest: str) -> str:
+    """`join("model", "layers[3]")` is `model.layers[3]`; an index needs no dot."""
+    if not step or not rest:
+        return step or rest
+    return step + rest if rest.startswith("[") else f"{step}.{rest}"
+
+
+@contextmanager
+def at(step: str) -> Iterator[None]:
+    """Put `step` in front of the path of any FrugalError raised inside."""
+    try:
+        yield
+    except FrugalError as error:
+        error.path = join(step, error.path)
+        raise
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """A closing sentence for an unknown word: the nearest one, or all of them where they are few."""
+    names = sorted(set(known))
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if near:
+        return f"Did you mean '{near[0]}'?"
+    if not names:
+        return "There is none."
+    listed = ", ".join(names[:12])
+    return f"There {'is' if len(names) == 1 else 'are'}: {listed}{', ...' if len(names) > 12 else ''}."

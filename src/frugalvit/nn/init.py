@@ -1,0 +1,63 @@
+"""The initializations the papers use, by name. `fill` writes into a tensor in place."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Normal:
+    """N(0, std²), as in DeiT: its truncation at an absolute ±2 is 100 standard deviations away, so there is none."""
+
+    std: float = 0.02
+
+    @torch.no_grad()
+    def fill(self, tensor: Tensor, fan_in: int, fan_out: int) -> None:
+        tensor.normal_(0.0, self.std)
+
+
+@dataclass(frozen=True)
+class Zeros:
+    """All zeros: biases, and the head of a ViT (Dosovitskiy et al. 2021)."""
+
+    @torch.no_grad()
+    def fill(self, tensor: Tensor, fan_in: int, fan_out: int) -> None:
+        tensor.zero_()
+
+
+@dataclass(frozen=True)
+class XavierUniform:
+    """U(±sqrt(6 / (fan_in + fan_out))): attention and MLP kernels of the original ViT."""
+
+    @torch.no_grad()
+    def fill(self, tensor: Tensor, fan_in: int, fan_out: int) -> None:
+        bound = math.sqrt(6.0 / (fan_in + fan_out))
+        tensor.uniform_(-bound, bound)
+
+
+@dataclass(frozen=True)
+class LecunNormal:
+    """A normal cut at two standard deviations with variance 1 / fan_in: Flax's default, the original ViT's patches."""
+
+    @torch.no_grad()
+    def fill(self, tensor: Tensor, fan_in: int, fan_out: int) -> None:
+        # 0.87962566 is the standard deviation of N(0, 1) cut at ±2
+        std = math.sqrt(1.0 / fan_in) / 0.87962566103423978
+        torch.nn.init.trunc_normal_(tensor, 0.0, std, -2.0 * std, 2.0 * std)
+
+
+@dataclass(frozen=True)
+class FanInUniform:
+    """U(±1 / sqrt(fan_in)), weight and bias alike: PyTorch's default, which DeiT leaves on its patch projection."""
+
+    @torch.no_grad()
+    def fill(self, tensor: Tensor, fan_in: int, fan_out: int) -> None:
+        bound = 1.0 / math.sqrt(fan_in)
+        tensor.uniform_(-bound, bound)
+
+
+Init = Normal | Zeros | XavierUniform | LecunNormal | FanInUniform

@@ -1,0 +1,145 @@
+"""A model is a tokenizer, a list of layers, and a readout."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from frugalvit.errors import SpecError, at
+from frugalvit.nn.layers import Layer
+from frugalvit.nn.readout import Readout
+from frugalvit.nn.shape import Image, Shape
+from frugalvit.nn.tokenizer import Tokenizer
+from frugalvit.spec import check_fields
+
+
+@dataclass(frozen=True)
+class Model:
+    """The description of a model. `classes=None` is for the data to fill in."""
+
+    tokenizer: Tokenizer
+    layers: tuple[Layer, ...]
+    readout: Readout
+    classes: int | None
+    image: Image
+
+    def build(self, *, taps: tuple[str, ...] = (), seed: int | None = None) -> VisionTransformer:
+        """The module, with fresh parameters: from `seed` alone, or from torch's global generator as usual.
+
+        Taps add tensors to the outputs: `tokens[i]`, what the i-th block leaves behind, and `attention[i]`, its map.
+        """
+        with at("model"), torch.random.fork_rng() if seed is not None else nullcontext():
+            if seed is not None:
+                torch.manual_seed(seed)
+            check_fields(self)
+            if self.classes is None or self.classes < 1:
+                raise SpecError(f"{self.classes} classes. Set how many there are, for example classes=10.", path="classes")
+            with at("tokenizer"):
+                tokenizer, shape = self.tokenizer.build(self.image)
+            layers, shapes = nn.ModuleList(), [shape]
+            for index, layer in enumerate(self.layers):
+                with at(f"layers[{index}]"):
+                    module, shape = layer.build(shape)
+                layers.append(module)
+                shapes.append(shape)
+            with at("readout"):
+                readout = self.readout.build(shape, self.classes)
+            return VisionTransformer(self, tokenizer, layers, readout, shapes, taps)
+
+
+class VisionTransformer(nn.Module):
+    """The built model. It holds no randomness: stochastic depth reads `draws`, which the caller makes."""
+
+    def __init__(
+        self,
+        spec: Model,
+        tokenizer: nn.Module,
+        layers: nn.ModuleList,
+        readout: nn.Module,
+        shapes: list[Shape],
+        taps: tuple[str, ...],
+    ):
+        super().__init__()
+        self.spec = spec
+        self.tokenizer = tokenizer
+        self.layers = layers
+        self.readout = readout
+        self.shapes = shapes  # after the tokenizer, then after each layer
+        self.rows = [int(getattr(layer, "draws", 0)) for layer in layers]
+        self.taps = tapped(layers, taps)
+
+    @property
+    def draws(self) -> int:
+        """How many rows of draws a training step needs: one per random decision."""
+        return sum(self.rows)
+
+    def random_draws(self, batch: int, generator: torch.Generator | None = None) -> Tensor:
+        """Uniform draws_RB for one training step, on the parameters' device."""
+        device = next(self.parameters()).device
+        return torch.rand(self.draws, batch, generator=generator, device=device)
+
+    def forward(self, image_BCHW: Tensor, draws: Tensor | None = None) -> dict[str, Tensor]:
+        """The logits_BC of every head by name, always, and the taps that were asked for."""
+        tokens_BND, outputs = self.run(image_BCHW, draws)
+        return self.readout(tokens_BND) | outputs
+
+    def features(self, image_BCHW: Tensor) -> dict[str, Tensor]:
+        """The vector_BD that each head reads, by the head's name."""
+        return self.readout.features(self.run(image_BCHW, None)[0])  # type: ignore[operator]
+
+    def run(self, image_BCHW: Tensor, draws: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
+        self.refuse_misfits(image_BCHW, draws)
+        outputs: dict[str, Tensor] = {}
+        x_BND = self.tokenizer(image_BCHW)
+        row = 0
+        for index, (layer, rows) in enumerate(zip(self.layers, self.rows, strict=True)):
+            wanted = self.taps.get(index, {})
+            given = (draws[row : row + rows],) if rows and self.training and draws is not None else ()
+            if "attention" in wanted:
+                x_BND, outputs[wanted["attention"]] = layer.explained(x_BND, *given)  # type: ignore[operator]
+            else:
+                x_BND = layer(x_BND, *given)
+            if "tokens" in wanted:
+                outputs[wanted["tokens"]] = x_BND
+            row += rows
+        return x_BND, outputs
+
+    def refuse_misfits(self, image_BCHW: Tensor, draws: Tensor | None) -> None:
+        image = self.spec.image
+        if image_BCHW.ndim != 4 or image_BCHW.shape[1:] != (image.channels, image.height, image.width):
+            raise SpecError(
+                f"a batch of shape {tuple(image_BCHW.shape)} for a model of images B x {image.channels} x {image}. "
+                "Resize the pictures, or build the model at their size (image=..., channels=...).",
+                path="image",
+            )
+        if self.training and self.draws and draws is None:
+            raise SpecError(
+                "this model drops branches at random (drop > 0) and was given nothing to decide by. "
+                "Pass draws=module.random_draws(len(image)), or call module.eval().",
+                path="draws",
+            )
+        if self.training and draws is not None and draws.shape != (self.draws, image_BCHW.shape[0]):
+            wanted = (self.draws, image_BCHW.shape[0])
+            raise SpecError(f"shape {tuple(draws.shape)}. Expected {wanted}, as module.random_draws(batch) makes it.", path="draws")
+
+
+def tapped(layers: nn.ModuleList, taps: tuple[str, ...]) -> dict[int, dict[str, str]]:
+    """Which outputs to keep, by layer: `{4: {"tokens": "tokens[2]"}}`. Blocks are the layers that have attention."""
+    blocks = [index for index, layer in enumerate(layers) if hasattr(layer, "attention")]
+    found: dict[int, dict[str, str]] = {}
+    for tap in taps:
+        kind, _, rest = tap.partition("[")
+        number = rest.removesuffix("]")
+        if kind not in ("tokens", "attention") or not rest.endswith("]") or not number.lstrip("-").isdigit():
+            raise SpecError(f"'{tap}' is not a tap. Use tokens[i] or attention[i], i counting blocks from 0.", path="taps")
+        if not -len(blocks) <= int(number) < len(blocks):
+            raise SpecError(f"'{tap}': there are {len(blocks)} blocks, 0 to {len(blocks) - 1}.", path="taps")
+        index = blocks[int(number)]
+        if kind == "attention" and not hasattr(layers[index].attention, "explained"):
+            name = type(layers[index].attention).__name__
+            raise SpecError(f"'{tap}': {name} shows no map. Give it explained(x) -> (y, attention).", path="taps")
+        found.setdefault(index, {})[kind] = tap
+    return found

@@ -1,0 +1,91 @@
+"""From tokens to named heads of logits, and from several heads to one prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from frugalvit.errors import SpecError, suggestion
+from frugalvit.nn.linear import Dense, Linear
+from frugalvit.nn.norm import LayerNorm, Norm
+from frugalvit.nn.shape import Shape
+
+
+class ReadoutPart(Protocol):
+    """What may stand in `Model.readout`."""
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """A module x_BND -> dict of logits_BC, with `features(x_BND)`, the dict of vectors_BD its heads read."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Norm, then a linear head of its own on each named summary token (Touvron et al. 2021, §4)."""
+
+    names: tuple[str, ...] = ("class",)
+    norm: Norm = LayerNorm()
+    linear: Linear = Dense()
+
+    def build(self, shape: Shape, classes: int) -> TokenHeads:
+        for name in self.names:
+            if name not in shape.summary:
+                raise SpecError(f"no summary token is called '{name}' here. {suggestion(name, shape.summary)}")
+        if not self.names:
+            raise SpecError("no head. Name at least one summary token.", path="names")
+        norm = self.norm.build(shape)
+        heads = nn.ModuleDict({name: self.linear.build(shape.dim, classes) for name in self.names})
+        return TokenHeads(norm, heads, tuple(shape.summary.index(name) for name in self.names))
+
+
+class TokenHeads(nn.Module):
+    def __init__(self, norm: nn.Module, heads: nn.ModuleDict, places: tuple[int, ...]):
+        super().__init__()
+        self.norm = norm
+        self.heads = heads
+        self.places = places
+
+    def features(self, x_BND: Tensor) -> dict[str, Tensor]:
+        """The normalized token that each head reads. The norm is per token, so the others need none."""
+        x_BSD = self.norm(x_BND[:, : max(self.places) + 1])
+        return {name: x_BSD[:, place] for name, place in zip(self.heads, self.places, strict=True)}
+
+    def forward(self, x_BND: Tensor) -> dict[str, Tensor]:
+        return {name: self.heads[name](x_BD) for name, x_BD in self.features(x_BND).items()}
+
+
+Readout = Tokens | ReadoutPart  # what may stand in `Model.readout`
+
+
+@dataclass(frozen=True)
+class MeanLogits:
+    """The mean of the heads' logits: the released DeiT code, timm, HF; the published accuracies come from it."""
+
+    def fuse(self, logits: list[Tensor]) -> Tensor:
+        return torch.stack(logits).mean(0)
+
+
+@dataclass(frozen=True)
+class SumSoftmax:
+    """The sum of the heads' softmax outputs, as the DeiT paper words it (§4), given as log-probabilities."""
+
+    def fuse(self, logits: list[Tensor]) -> Tensor:
+        log_BC = torch.stack([one.log_softmax(-1) for one in logits])
+        return log_BC.logsumexp(0) - torch.tensor(float(len(logits)), device=log_BC.device).log()
+
+
+Fusion = MeanLogits | SumSoftmax
+
+
+def is_tap(name: str) -> bool:
+    """Outputs with an index, `tokens[11]`, are taps; plain words, `class`, are heads."""
+    return name.endswith("]")
+
+
+def fuse(outputs: Mapping[str, Tensor], rule: Fusion = MeanLogits()) -> Tensor:
+    """One logits_BC from the outputs of all heads. Taps are left aside; the softmax of the result sums to one."""
+    return rule.fuse([logits for name, logits in outputs.items() if not is_tap(name)])

@@ -1,0 +1,51 @@
+"""How a branch joins the stream of tokens, with stochastic depth (Huang et al. 2016)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from frugalvit.errors import SpecError, at
+from frugalvit.nn.shape import Shape
+
+
+class ResidualPart(Protocol):
+    """What may stand in a `residual` slot."""
+
+    def build(self, shape: Shape) -> nn.Module:
+        """A module (x_BND, branch_BND, draw_B | None) -> x_BND; its `draws` says whether it reads a row (1) or none (0)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Plain:
+    """x + branch · m / (1 − drop), m = 1 with probability 1 − drop, one m a sample: stochastic depth as in DeiT."""
+
+    drop: float = 0.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.drop, (int, float)) and not 0.0 <= self.drop < 1.0:
+            with at("drop"):
+                raise SpecError(f"a drop rate of {self.drop} is not a probability below 1. Use 0 to 0.99.")
+
+    def build(self, shape: Shape) -> StochasticSum:
+        return StochasticSum(self.drop)
+
+
+class StochasticSum(nn.Module):
+    def __init__(self, drop: float):
+        super().__init__()
+        self.drop = drop
+        self.draws = 1 if drop > 0 else 0
+
+    def forward(self, x_BND: Tensor, branch_BND: Tensor, draw_B: Tensor | None = None) -> Tensor:
+        if draw_B is None or not self.draws:
+            return x_BND + branch_BND
+        keep = 1.0 - self.drop
+        factor_B = (draw_B < keep) * (1.0 / keep)
+        return x_BND + branch_BND * factor_B[:, None, None]
+
+
+Residual = Plain | ResidualPart

@@ -1,0 +1,332 @@
+"""Trees of frozen dataclasses: read, write, check and change them. No torch.
+
+A spec holds numbers, strings, tuples and specs, nothing else. What may stand in a field is its annotation: a
+union of dataclasses is the list of the built-in parts for that slot, and a Protocol in the union admits parts that a
+user passes by hand. A file names parts; it never names a module to import.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import json
+import math
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from frugalvit.errors import SpecError, at, suggestion
+from frugalvit.migrate import FORMAT, migrate
+
+T = TypeVar("T")
+
+SCALARS = (bool, int, float, str)
+WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", types.NoneType: "none"}
+
+
+# ------------------------------------------------------------------------------------------------ annotations
+
+
+@functools.cache
+def slots(kind: type) -> dict[str, Any]:
+    """The fields of a spec class, each with its resolved annotation."""
+    try:
+        hints = typing.get_type_hints(kind)
+    except NameError as error:
+        raise SpecError(f"the annotations of {kind.__name__} cannot be resolved: {error}") from error
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.init}
+
+
+def members(annotation: Any) -> list[Any]:
+    """The alternatives of an annotation: those of a union, else itself."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return [one for part in typing.get_args(annotation) for one in members(part)]
+    return [types.NoneType if annotation is None else annotation]
+
+
+def choices(annotation: Any) -> dict[str, type]:
+    """The built-in parts that may stand under an annotation, by name."""
+    return {kind.__name__: kind for kind in members(annotation) if dataclasses.is_dataclass(kind)}
+
+
+def is_protocol(annotation: Any) -> bool:
+    return getattr(annotation, "_is_protocol", False)
+
+
+def expected(annotation: Any) -> str:
+    """What an annotation admits, in words."""
+    found = []
+    for kind in members(annotation):
+        origin = typing.get_origin(kind)
+        if kind in WORDS:
+            found.append(WORDS[kind])
+        elif origin is typing.Literal:
+            found += [repr(value) for value in typing.get_args(kind)]
+        elif origin is tuple:
+            found.append(f"a list of {expected(typing.get_args(kind)[0])}")
+        elif is_protocol(kind):
+            found.append(f"a part of your own ({kind.__name__})")
+        else:
+            found.append(kind.__name__)
+    return found[0] if len(found) == 1 else ", ".join(found[:-1]) + " or " + found[-1]
+
+
+def fits(part: Any, protocol: type) -> bool:
+    """Whether a part's `build` takes what the slot's protocol hands it."""
+    build = getattr(part, "build", None)
+    wanted = [name for name in inspect.signature(protocol.build).parameters if name != "self"]  # type: ignore[attr-defined]
+    if build is None:
+        return False
+    offered = [name for name in inspect.signature(build).parameters if name != "self"]
+    return offered[: len(wanted)] == wanted
+
+
+# ------------------------------------------------------------------------------------------------ writing
+
+
+def encode(tree: Any) -> dict[str, Any]:
+    """A spec as JSON data, every field written out, with the `format` it is written in."""
+    return {"format": FORMAT, **plain(tree)}
+
+
+def plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        data: dict[str, Any] = {"part": type(value).__name__}
+        for name in slots(type(value)):
+            with at(name):
+                data[name] = plain(getattr(value, name))
+        return data
+    if isinstance(value, tuple):
+        return [plain(one) for one in value]
+    if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise SpecError(f"{value!r} cannot be part of a spec. Use finite numbers, strings, tuples and specs.")
+
+
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def decode(data: Mapping[str, Any], kind: type[T], parts: Iterable[type] = ()) -> T:
+    """The spec of type `kind` that `encode` wrote. `parts` are the user's own classes that it may contain."""
+    own = {part.__name__: part for part in parts}
+    with at(kind.__name__.lower()):
+        for name, part in own.items():
+            if not dataclasses.is_dataclass(part):
+                raise SpecError(f"{name} is not a dataclass. Write @dataclass(frozen=True) above it.")
+        return typing.cast(T, read(migrate(data), kind, own))
+
+
+def read(value: Any, annotation: Any, own: Mapping[str, type]) -> Any:
+    kinds = members(annotation)
+    if isinstance(value, Mapping):
+        return read_part(value, annotation, own)
+    for kind in kinds:
+        if kind is types.NoneType and value is None:
+            return None
+        if kind in SCALARS and is_scalar(value, kind):
+            return float(value) if kind is float else value
+        if typing.get_origin(kind) is typing.Literal and value in typing.get_args(kind):
+            return value
+        if typing.get_origin(kind) is tuple and isinstance(value, (list, tuple)):
+            return read_tuple(value, kind, own)
+    raise SpecError(f"{shown(value)} does not fit here. Expected {expected(annotation)}.")
+
+
+def read_part(data: Mapping[str, Any], annotation: Any, own: Mapping[str, type]) -> Any:
+    known = choices(annotation)
+    protocols = [kind for kind in members(annotation) if is_protocol(kind)]
+    if not known and not protocols:
+        raise SpecError(f"a part cannot stand here. Expected {expected(annotation)}.")
+    name = data.get("part", next(iter(known)) if len(known) == 1 and not protocols else None)
+    if name is None:
+        raise SpecError(f"the part has no name ('part'). Expected {expected(annotation)}.")
+    kind = known.get(name)
+    if kind is None and name in own:
+        kind = own[name]
+        if not any(fits(kind, protocol) for protocol in protocols):
+            wanted = " or ".join(f"{p.__name__}.build{inspect.signature(p.build)}" for p in protocols) or expected(annotation)
+            raise SpecError(f"'{name}' does not fit here. Expected {wanted}.")
+    if kind is None:
+        cure = " A part of your own must be passed along (parts=[...], or --with module)." if protocols else ""
+        raise SpecError(f"no part is called '{name}' here. {suggestion(str(name), known)}{cure}")
+    fields = {key: value for key, value in data.items() if key not in ("part", "format")}
+    wanted_fields = slots(kind)
+    values = {}
+    for key, value in fields.items():
+        if key not in wanted_fields:
+            raise SpecError(f"{kind.__name__} has no field '{key}'. {suggestion(key, wanted_fields)}")
+        with at(key):
+            values[key] = read(value, wanted_fields[key], own)
+    for field in dataclasses.fields(kind):
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and field.name not in values:
+            raise SpecError(f"{kind.__name__} needs a value for '{field.name}'.")
+    return kind(**values)
+
+
+def read_tuple(values: Sequence[Any], annotation: Any, own: Mapping[str, type]) -> tuple[Any, ...]:
+    inner = typing.get_args(annotation)
+    if inner[-1] is Ellipsis:
+        inner = (inner[0],) * len(values)
+    if len(inner) != len(values):
+        raise SpecError(f"{len(values)} entries where {len(inner)} belong.")
+    found = []
+    for index, (value, kind) in enumerate(zip(values, inner, strict=True)):
+        with at(f"[{index}]"):
+            found.append(read(value, kind, own))
+    return tuple(found)
+
+
+def is_scalar(value: Any, kind: type) -> bool:
+    if kind is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return type(value) is kind
+
+
+def check(value: Any, annotation: Any) -> None:
+    """Raise unless a spec made in Python holds what its annotations say, down to the leaves."""
+    for kind in members(annotation):
+        if dataclasses.is_dataclass(kind) and isinstance(value, typing.cast(type, kind)):
+            return check_fields(value)
+        if is_protocol(kind) and not isinstance(value, type) and fits(value, kind):
+            return check_fields(value) if dataclasses.is_dataclass(value) else None
+        if typing.get_origin(kind) is tuple and isinstance(value, tuple):
+            inner = typing.get_args(kind)
+            inner = (inner[0],) * len(value) if inner[-1] is Ellipsis else inner
+            if len(inner) == len(value):
+                for index, (one, wanted) in enumerate(zip(value, inner, strict=True)):
+                    with at(f"[{index}]"):
+                        check(one, wanted)
+                return None
+        elif kind in WORDS and (value is None if kind is types.NoneType else is_scalar(value, kind)):
+            return None
+        elif typing.get_origin(kind) is typing.Literal and value in typing.get_args(kind):
+            return None
+    raise SpecError(f"{shown(value)} does not fit here. Expected {expected(annotation)}.")
+
+
+def check_fields(spec: Any) -> None:
+    for name, annotation in slots(type(spec)).items():
+        with at(name):
+            check(getattr(spec, name), annotation)
+
+
+# ------------------------------------------------------------------------------------------------ changing
+
+
+def swap(tree: Any, kind: type | tuple[type, ...], change: Callable[[Any], Any]) -> Any:
+    """The tree with every node of type `kind` replaced by `change(node)`. Scope it by giving it a subtree."""
+    if isinstance(tree, kind):
+        return change(tree)
+    if isinstance(tree, tuple):
+        changed = tuple(swap(one, kind, change) for one in tree)
+        return changed if any(a is not b for a, b in zip(changed, tree, strict=True)) else tree
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        new = {name: swap(getattr(tree, name), kind, change) for name in slots(type(tree))}
+        new = {name: value for name, value in new.items() if value is not getattr(tree, name)}
+        return dataclasses.replace(tree, **new) if new else tree
+    return tree
+
+
+def override(tree: T, *assignments: str) -> T:
+    """The tree with `"layers[3].attention.heads=4"` and the like carried out, each checked against its annotation."""
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        if not equals:
+            raise SpecError(f"'{assignment}' is not of the form path=value, as in layers[3].attention.heads=4.")
+        tree = edit(tree, type(tree), steps(path.strip()), text.strip())
+    return tree
+
+
+def steps(path: str) -> list[str | int]:
+    """`layers[3].attention` as `["layers", 3, "attention"]`."""
+    found: list[str | int] = []
+    for word in path.split("."):
+        name, *indices = word.replace("]", "").split("[")
+        if name:
+            found.append(int(name) if name.isdigit() else name)
+        for index in indices:
+            if not index.lstrip("-").isdigit():
+                raise SpecError(f"'{path}' is not a path; an index is a whole number, as in layers[3].attention.heads.")
+            found.append(int(index))
+    if not found:
+        raise SpecError("an assignment starts with a path, as in layers[3].attention.heads=4.")
+    return found
+
+
+def edit(node: Any, annotation: Any, path: Sequence[str | int], text: str) -> Any:
+    if not path:
+        return parse(text, annotation, node)
+    step, rest = path[0], path[1:]
+    if isinstance(step, int):
+        if not isinstance(node, tuple):
+            raise SpecError(f"{shown(node)} is not a list, so it has no entry [{step}].")
+        if not -len(node) <= step < len(node):
+            raise SpecError(f"there is no entry [{step}]; the list has {len(node)} (0 to {len(node) - 1}).")
+        inner = [typing.get_args(kind) for kind in members(annotation) if typing.get_origin(kind) is tuple][0]
+        with at(f"[{step}]"):
+            new = edit(node[step], inner[0] if inner[-1] is Ellipsis else inner[step], rest, text)
+        entries = list(node)
+        entries[step] = new
+        return tuple(entries)
+    if not dataclasses.is_dataclass(node) or isinstance(node, type):
+        raise SpecError(f"{shown(node)} has no fields, so there is no '{step}' in it.")
+    fields = slots(type(node))
+    if step not in fields:
+        raise SpecError(f"{type(node).__name__} has no field '{step}'. {suggestion(step, fields)}")
+    with at(step):
+        value = edit(getattr(node, step), fields[step], rest, text)
+    return dataclasses.replace(node, **{step: value})
+
+
+def parse(text: str, annotation: Any, current: Any = None) -> Any:
+    """The value that `text` stands for where `annotation` is expected."""
+    if text.startswith(("{", "[")):
+        try:
+            return read(json.loads(text), annotation, {})
+        except json.JSONDecodeError as error:
+            raise SpecError(f"'{text}' is not JSON: {error.msg} at character {error.pos}.") from error
+    known = choices(annotation)
+    if text in known:
+        return read_part({"part": text}, annotation, {})
+    if hasattr(current, "parsed"):
+        return current.parsed(text)
+    for kind in members(annotation):
+        found = parse_one(text, kind)
+        if found:
+            return found[0]
+    cure = f" {suggestion(text, known)}" if known and len(text) > 1 else ""
+    raise SpecError(f"'{text}' does not fit here. Expected {expected(annotation)}.{cure}")
+
+
+def parse_one(text: str, kind: Any) -> tuple[Any] | None:
+    """The one value in a tuple, or None where the text is not of that kind."""
+    if kind is types.NoneType:
+        return (None,) if text.lower() in ("none", "null") else None
+    if kind is bool:
+        return (text.lower() == "true",) if text.lower() in ("true", "false") else None
+    if kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            return None
+        return (number,) if math.isfinite(number) else None
+    if typing.get_origin(kind) is typing.Literal:
+        return (text,) if text in typing.get_args(kind) else None
+    if typing.get_origin(kind) is tuple:
+        inner = typing.get_args(kind)
+        words = [word.strip() for word in text.replace("x", ",").split(",")] if inner[0] in (int, float) else text.split(",")
+        inner = (inner[0],) * len(words) if inner[-1] is Ellipsis else inner
+        if len(words) != len(inner):
+            return None
+        found = [parse_one(word, one) for word, one in zip(words, inner, strict=True)]
+        return (tuple(one[0] for one in found if one),) if all(found) else None
+    return (text,) if kind is str else None
+
+
+def shown(value: Any) -> str:
+    """A value in an error message: never longer than a line."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
