@@ -1,0 +1,135 @@
+"""Weight files, read without running anything that they contain, and written whole or not at all."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pickle
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from frugalvit.errors import WeightsError
+
+PICKLES = (".pth", ".pt", ".bin", ".ckpt", ".tar")
+KNOWN = (".safetensors", ".npz", *PICKLES)
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The contents of a weight file, by its ending."""
+    if not path.exists():
+        raise WeightsError("there is no such file.", path=str(path))
+    if path.is_dir():
+        raise WeightsError(f"this is a folder. Give a file ({', '.join(KNOWN)}).", path=str(path))
+    if path.suffix not in KNOWN:
+        raise WeightsError(f"'{path.suffix}' is not an ending of a weight file. Use {', '.join(KNOWN)}.", path=str(path))
+    try:
+        if path.suffix == ".safetensors":
+            return safetensors.torch.load_file(path)
+        return read_npz(path) if path.suffix == ".npz" else read_pickle(path)
+    except WeightsError as error:
+        error.path = str(path)
+        raise
+    except (SafetensorError, zipfile.BadZipFile, EOFError, RuntimeError, OSError, ValueError, KeyError) as error:
+        raise WeightsError(f"{damage(path)} ({first_line(error)})", path=str(path)) from error
+
+
+def read_npz(path: Path) -> dict[str, Any]:
+    with np.load(path, allow_pickle=False) as arrays:
+        if isinstance(arrays, np.ndarray):
+            raise WeightsError("a single array, not an archive of them.")
+        return {name: torch.from_numpy(np.array(arrays[name])) for name in arrays.files}
+
+
+def read_pickle(path: Path) -> dict[str, Any]:
+    """Tensors and plain containers only; argparse's Namespace, which trainers leave in checkpoints, is let in."""
+    try:
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            found = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        text = str(error)
+        if "global" not in text.lower() and "weights_only" not in text.lower():
+            raise WeightsError(f"{damage(path)} ({first_line(error)})") from error
+        raise WeightsError(
+            f"refused: the pickle asks for {asked_for(text)}, and loading it could run code. Nothing of it was run. "
+            "Get the weights as .safetensors, or have whoever made the file save a plain state_dict."
+        ) from error
+    if not isinstance(found, Mapping):
+        raise WeightsError(f"it holds {type(found).__name__}, not a dict of tensors.")
+    return dict(found)
+
+
+def asked_for(text: str) -> str:
+    """The name in torch's refusal, `Unsupported global: GLOBAL posix.system ...`."""
+    for marker in ("GLOBAL ", "Unsupported class "):
+        if marker in text:
+            return f"'{text.split(marker, 1)[1].split()[0]}'"
+    return "something that is not a tensor"
+
+
+def damage(path: Path) -> str:
+    return f"the file cannot be read as {path.suffix}: it is truncated, or of another kind. Download or copy it again."
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+
+
+def write_safetensors(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+    whole(path, lambda part: safetensors.torch.save_file(tensors, part, metadata=dict(metadata or {"format": "pt"})))
+
+
+def write_npz(path: Path, state: Mapping[str, Tensor]) -> None:
+    arrays = {name: value.detach().cpu().contiguous().numpy() for name, value in state.items()}
+
+    def write(part: Path) -> None:
+        with part.open("wb") as file:
+            np.savez(file, **arrays)
+
+    whole(path, write)
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    text = json.dumps(data, indent=2, allow_nan=False) + "\n"
+    whole(path, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Write beside the target and move into place, so that a crash leaves the old file or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    os.close(handle)
+    part = Path(name)
+    try:
+        write(part)
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        os.chmod(part, 0o666 & ~current_umask())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def current_umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """The text entries in a safetensors file's header."""
+    try:
+        with safe_open(path, "pt") as file:
+            return file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise WeightsError(f"{damage(path)} ({first_line(error)})", path=str(path)) from error

@@ -1,0 +1,164 @@
+"""Foreign names to ours and back. A foreign checkpoint is a generator of name pairs; read backwards it is an exporter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from frugalvit.errors import WeightsError, at
+from frugalvit.nn.attention import Attention
+from frugalvit.nn.block import Block
+from frugalvit.nn.layers import AddPositions, Join
+from frugalvit.nn.mlp import Mlp
+from frugalvit.nn.model import Model
+from frugalvit.nn.readout import Tokens
+from frugalvit.nn.tokenizer import Patches
+
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Names:
+    """What an origin calls the places of a ViT. Each place is a module with a weight and a bias, tokens are bare."""
+
+    origin: str
+    patches: str
+    tokens: Mapping[str, str]
+    positions: str
+    block: str  # with {} for the block's number
+    norm1: str
+    qkv: str
+    out: str
+    norm2: str
+    up: str
+    down: str
+    norm: str
+    heads: Mapping[str, str]
+    weight: str = "weight"
+    bias: str = "bias"
+
+
+def pairs(model: Model, names: Names) -> Iterator[tuple[str, str]]:
+    """(theirs, ours) for every tensor of a ViT or DeiT, in the order of the model."""
+    if not isinstance(model.tokenizer, Patches):
+        raise unnamed(names, model.tokenizer, "tokenizer")
+    yield from both(names, names.patches, "tokenizer")
+    number = 0
+    for index, layer in enumerate(model.layers):
+        ours = f"layers.{index}"
+        match layer:
+            case Join():
+                for token in layer.names:
+                    if token not in names.tokens:
+                        raise unnamed(names, token, f"layers[{index}]")
+                    yield names.tokens[token], f"{ours}.tokens.{token}"
+            case AddPositions():
+                yield names.positions, f"{ours}.positions"
+            case Block(attention=Attention(), mlp=Mlp()):
+                theirs = names.block.format(number)
+                yield from both(names, f"{theirs}{names.norm1}", f"{ours}.norm1")
+                yield from both(names, f"{theirs}{names.qkv}", f"{ours}.attention.qkv")
+                yield from both(names, f"{theirs}{names.out}", f"{ours}.attention.out")
+                yield from both(names, f"{theirs}{names.norm2}", f"{ours}.norm2")
+                yield from both(names, f"{theirs}{names.up}", f"{ours}.mlp.up")
+                yield from both(names, f"{theirs}{names.down}", f"{ours}.mlp.down")
+                number += 1
+            case Block():
+                part = layer.mlp if isinstance(layer.attention, Attention) else layer.attention
+                raise unnamed(names, part, f"layers[{index}]")
+            case _:
+                raise unnamed(names, layer, f"layers[{index}]")
+    if not isinstance(model.readout, Tokens):
+        raise unnamed(names, model.readout, "readout")
+    yield from both(names, names.norm, "readout.norm")
+    for head in model.readout.names:
+        if head not in names.heads:
+            raise unnamed(names, head, "readout")
+        yield from both(names, names.heads[head], f"readout.heads.{head}")
+
+
+def both(names: Names, theirs: str, ours: str) -> Iterator[tuple[str, str]]:
+    yield theirs + names.weight, f"{ours}.weight"
+    yield theirs + names.bias, f"{ours}.bias"
+
+
+def unnamed(names: Names, part: object, path: str) -> WeightsError:
+    what = f"'{part}'" if isinstance(part, str) else type(part).__name__
+    return WeightsError(f"{names.origin} has no name for {what}, so such weights can be neither read nor written.", path=path)
+
+
+def renamed(theirs: Mapping[str, Tensor], known: Iterable[tuple[str, str]], ours: Iterable[str]) -> State:
+    """The foreign tensors under our names. Every foreign name must be used, and every one of ours filled."""
+    state: State = {}
+    unused = dict(theirs)
+    for foreign, own in known:
+        if foreign in unused:
+            state[own] = unused.pop(foreign)
+    empty = [name for name in ours if name not in state]
+    if unused or empty:
+        raise WeightsError(misfit(list(unused), empty))
+    return state
+
+
+def misfit(unused: list[str], empty: list[str]) -> str:
+    sentences = []
+    if unused:
+        sentences.append(f"nothing in the model maps to {some(unused)}.")
+    if empty:
+        sentences.append(f"nothing in the file fills {some(empty)}.")
+    if any("dist" in name for name in unused) and not empty:
+        sentences.append("The model has no 'distill' head; did you mean a *_distilled_* model, or with_distillation(...)?")
+    elif any("distill" in name for name in empty):
+        sentences.append("The file is of a model without distillation token.")
+    elif unused and empty:
+        sentences.append("The file is of another architecture, or of another origin than the one named.")
+    return " ".join(sentences)
+
+
+def some(names: list[str]) -> str:
+    """The first three, and how many more."""
+    more = f" (+{len(names) - 3} more)" if len(names) > 3 else ""
+    return ", ".join(f"'{name}'" for name in names[:3]) + more
+
+
+def exported(ours: Mapping[str, Tensor], known: Iterable[tuple[str, str]]) -> State:
+    """Our tensors under the foreign names."""
+    state, left = {}, dict(ours)
+    for foreign, own in known:
+        if own in left:
+            state[foreign] = left.pop(own)
+    if left:
+        raise WeightsError(f"there is no foreign name for {some(list(left))}.")
+    return state
+
+
+def unwrapped(state: Mapping[str, object]) -> State:
+    """The tensors of a checkpoint: out of `state_dict` or `model`, without the prefixes of wrappers."""
+    for key in ("state_dict", "model"):
+        inner = state.get(key)
+        if isinstance(inner, Mapping):
+            state = inner
+    found: State = {}
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            raise WeightsError(f"'{name}' is {type(value).__name__}, not a tensor. Is this a checkpoint of a model?")
+        found[name.removeprefix("module.").removeprefix("_orig_mod.")] = value
+    return found
+
+
+def without(state: Mapping[str, Tensor], *prefixes: str) -> State:
+    """The state without what a classifier never reads, such as a pooler."""
+    return {name: value for name, value in state.items() if not name.startswith(prefixes)}
+
+
+def refuse_other_shapes(state: Mapping[str, Tensor], module_state: Mapping[str, Tensor]) -> None:
+    for name, value in state.items():
+        wanted = tuple(module_state[name].shape)
+        if tuple(value.shape) != wanted:
+            with at(name):
+                raise WeightsError(
+                    f"the file has {tuple(value.shape)}, the model {wanted}. "
+                    "Build the model with the sizes of the file (another width, patch, depth or channel count)."
+                )
