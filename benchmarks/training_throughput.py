@@ -114,9 +114,12 @@ def main() -> None:
     text = json.dumps({**where, "rows": rows}, indent=2) + "\n"
     (arguments.out / "training_throughput.json").write_text(text)
     table = ["# Training throughput beside timm's", ""]
-    table += [f"`python benchmarks/training_throughput.py`: {where['device']}, torch {where['torch']}, timm {where['timm']}, "
-              f"commit {where['commit']}. Images/s, median of {arguments.rounds} rounds of {arguments.steps} steps; the "
-              "ratio is ours / timm's within a round: median (lowest to highest).", ""]
+    table += [
+        f"`python benchmarks/training_throughput.py`: {where['device']}, torch {where['torch']}, timm {where['timm']}, "
+        f"commit {where['commit']}. Images/s, median of {arguments.rounds} rounds of {arguments.steps} steps; the "
+        "ratio is ours / timm's within a round: median (lowest to highest).",
+        "",
+    ]
     table += ["| model | batch | timm | FrugalViT | ratio |", "|---|---:|---:|---:|---:|"]
     for row in rows:
         spread = f"{row['ratio']:.3f} ({row['lowest']:.3f} to {row['highest']:.3f})"

@@ -24,7 +24,6 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 if TYPE_CHECKING:
     from frugalvit.deploy.classifier import Classifier as Classifier
     from frugalvit.deploy.classifier import load as load
-    from frugalvit.outline import describe as describe
     from frugalvit.errors import DataError as DataError
     from frugalvit.errors import FrugalError as FrugalError
     from frugalvit.errors import SpecError as SpecError
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from frugalvit.nn.readout import MeanLogits as MeanLogits
     from frugalvit.nn.readout import SumSoftmax as SumSoftmax
     from frugalvit.nn.readout import fuse as fuse
+    from frugalvit.outline import describe as describe
     from frugalvit.spec import decode as decode
     from frugalvit.spec import encode as encode
     from frugalvit.spec import override as override

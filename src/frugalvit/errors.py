@@ -62,9 +62,10 @@ def at(step: str) -> Iterator[None]:
 def suggestion(word: str, known: Iterable[str]) -> str:
     """A closing sentence for an unknown word: the nearest one, or all of them where they are few."""
     names = sorted(set(known))
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    longer = [name for name in names if len(word) > 2 and name.startswith(word)]
+    near = longer[:3] or difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if near:
-        return f"Did you mean '{near[0]}'?"
+        return f"Did you mean {' or '.join(repr(name) for name in near)}?"
     if not names:
         return "There is none."
     listed = ", ".join(names[:12])

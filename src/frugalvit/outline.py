@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from frugalvit.errors import join
-from frugalvit.spec import slots
+from frugalvit.slots import slots
 
 
 def short(value: Any) -> str:
@@ -25,7 +25,7 @@ def chosen(spec: Any) -> dict[str, Any]:
         f.name: f.default_factory() if f.default_factory is not dataclasses.MISSING else f.default
         for f in dataclasses.fields(spec)
     }
-    return {name: getattr(spec, name) for name in slots(type(spec)) if getattr(spec, name) != defaults[name]}
+    return {name: getattr(spec, name) for name in slots(spec.__class__) if getattr(spec, name) != defaults[name]}
 
 
 def flatten(tree: Any, path: str = "") -> dict[str, Any]:

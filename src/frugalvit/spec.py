@@ -1,14 +1,12 @@
 """Trees of frozen dataclasses: read, write, check and change them. No torch.
 
-A spec holds numbers, strings, tuples and specs, nothing else. What may stand in a field is its annotation: a
-union of dataclasses is the list of the built-in parts for that slot, and a Protocol in the union admits parts that a
-user passes by hand. A file names parts; it never names a module to import.
+A spec holds numbers, strings, tuples and specs, nothing else. A field's annotation says what may stand in it (slots.py).
+A file names parts; it never names a module to import.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 import json
 import math
@@ -19,68 +17,9 @@ from typing import Any, TypeVar
 
 from frugalvit.errors import SpecError, at, suggestion
 from frugalvit.migrate import FORMAT, migrate
+from frugalvit.slots import WORDS, choices, expected, fits, is_protocol, members, slots
 
 T = TypeVar("T")
-
-SCALARS = (bool, int, float, str)
-WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", types.NoneType: "none"}
-
-
-# ------------------------------------------------------------------------------------------------ annotations
-
-
-@functools.cache
-def slots(kind: type) -> dict[str, Any]:
-    """The fields of a spec class, each with its resolved annotation."""
-    try:
-        hints = typing.get_type_hints(kind)
-    except NameError as error:
-        raise SpecError(f"the annotations of {kind.__name__} cannot be resolved: {error}") from error
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.init}
-
-
-def members(annotation: Any) -> list[Any]:
-    """The alternatives of an annotation: those of a union, else itself."""
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        return [one for part in typing.get_args(annotation) for one in members(part)]
-    return [types.NoneType if annotation is None else annotation]
-
-
-def choices(annotation: Any) -> dict[str, type]:
-    """The built-in parts that may stand under an annotation, by name."""
-    return {kind.__name__: kind for kind in members(annotation) if dataclasses.is_dataclass(kind)}
-
-
-def is_protocol(annotation: Any) -> bool:
-    return getattr(annotation, "_is_protocol", False)
-
-
-def expected(annotation: Any) -> str:
-    """What an annotation admits, in words."""
-    found = []
-    for kind in members(annotation):
-        origin = typing.get_origin(kind)
-        if kind in WORDS:
-            found.append(WORDS[kind])
-        elif origin is typing.Literal:
-            found += [repr(value) for value in typing.get_args(kind)]
-        elif origin is tuple:
-            found.append(f"a list of {expected(typing.get_args(kind)[0])}")
-        elif is_protocol(kind):
-            found.append(f"a part of your own ({kind.__name__})")
-        else:
-            found.append(kind.__name__)
-    return found[0] if len(found) == 1 else ", ".join(found[:-1]) + " or " + found[-1]
-
-
-def fits(part: Any, protocol: type) -> bool:
-    """Whether a part's `build` takes what the slot's protocol hands it."""
-    build = getattr(part, "build", None)
-    wanted = [name for name in inspect.signature(protocol.build).parameters if name != "self"]  # type: ignore[attr-defined]
-    if build is None:
-        return False
-    offered = [name for name in inspect.signature(build).parameters if name != "self"]
-    return offered[: len(wanted)] == wanted
 
 
 # ------------------------------------------------------------------------------------------------ writing
@@ -123,9 +62,7 @@ def read(value: Any, annotation: Any, own: Mapping[str, type]) -> Any:
     if isinstance(value, Mapping):
         return read_part(value, annotation, own)
     for kind in kinds:
-        if kind is types.NoneType and value is None:
-            return None
-        if kind in SCALARS and is_scalar(value, kind):
+        if is_scalar(value, kind):
             return float(value) if kind is float else value
         if typing.get_origin(kind) is typing.Literal and value in typing.get_args(kind):
             return value
@@ -179,10 +116,11 @@ def read_tuple(values: Sequence[Any], annotation: Any, own: Mapping[str, type]) 
     return tuple(found)
 
 
-def is_scalar(value: Any, kind: type) -> bool:
+def is_scalar(value: Any, kind: Any) -> bool:
+    """Whether a value is of a plain kind; whole numbers are fractions too, booleans are no numbers, NaN is nothing."""
     if kind is float:
         return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    return type(value) is kind
+    return kind in WORDS and type(value) is kind
 
 
 def check(value: Any, annotation: Any) -> None:
@@ -200,15 +138,13 @@ def check(value: Any, annotation: Any) -> None:
                     with at(f"[{index}]"):
                         check(one, wanted)
                 return None
-        elif kind in WORDS and (value is None if kind is types.NoneType else is_scalar(value, kind)):
-            return None
-        elif typing.get_origin(kind) is typing.Literal and value in typing.get_args(kind):
+        elif is_scalar(value, kind) or (typing.get_origin(kind) is typing.Literal and value in typing.get_args(kind)):
             return None
     raise SpecError(f"{shown(value)} does not fit here. Expected {expected(annotation)}.")
 
 
 def check_fields(spec: Any) -> None:
-    for name, annotation in slots(type(spec)).items():
+    for name, annotation in slots(spec.__class__).items():
         with at(name):
             check(getattr(spec, name), annotation)
 
@@ -265,7 +201,7 @@ def edit(node: Any, annotation: Any, path: Sequence[str | int], text: str) -> An
             raise SpecError(f"{shown(node)} is not a list, so it has no entry [{step}].")
         if not -len(node) <= step < len(node):
             raise SpecError(f"there is no entry [{step}]; the list has {len(node)} (0 to {len(node) - 1}).")
-        inner = [typing.get_args(kind) for kind in members(annotation) if typing.get_origin(kind) is tuple][0]
+        inner = next(typing.get_args(kind) for kind in members(annotation) if typing.get_origin(kind) is tuple)
         with at(f"[{step}]"):
             new = edit(node[step], inner[0] if inner[-1] is Ellipsis else inner[step], rest, text)
         entries = list(node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -93,6 +93,8 @@ class Apart(nn.Module):
 
 
 class MultiHead(nn.Module):
+    scope: Any
+
     def __init__(
         self,
         heads: int,
@@ -119,7 +121,8 @@ class MultiHead(nn.Module):
         if not self.fused:
             return self.explained(x_BND)[0]
         q_GHMK, k_GHNK, v_GHNK = self.project(x_BND)
-        seen_NN = self.before[0].seen_NN if self.before else None
+        hiding = self.before[0] if self.before else None
+        seen_NN = hiding.seen_NN if isinstance(hiding, HiddenDiagonal) else None
         if isinstance(self.scale, FixedTemperature):
             factor = self.scale.factor
         else:

@@ -123,7 +123,9 @@ class VisionTransformer(nn.Module):
             )
         if self.training and draws is not None and draws.shape != (self.draws, image_BCHW.shape[0]):
             wanted = (self.draws, image_BCHW.shape[0])
-            raise SpecError(f"shape {tuple(draws.shape)}. Expected {wanted}, as module.random_draws(batch) makes it.", path="draws")
+            raise SpecError(
+                f"shape {tuple(draws.shape)}. Expected {wanted}, as module.random_draws(batch) makes it.", path="draws"
+            )
 
 
 def tapped(layers: nn.ModuleList, taps: tuple[str, ...]) -> dict[int, dict[str, str]]:

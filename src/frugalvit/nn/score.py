@@ -78,6 +78,8 @@ class HideSelf:
 
 
 class HiddenDiagonal(nn.Module):
+    seen_NN: Tensor
+
     def __init__(self, length: int):
         super().__init__()
         self.register_buffer("seen_NN", ~torch.eye(length, dtype=torch.bool), persistent=False)

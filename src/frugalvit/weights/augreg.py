@@ -71,7 +71,9 @@ def rows(value: Tensor) -> Tensor:
 
 def untidy(state: Mapping[str, Tensor], model: Model) -> State:
     """The inverse of `tidy`, in the old layout."""
-    heads = [layer.attention.heads for layer in model.layers if isinstance(layer, Block) and isinstance(layer.attention, Attention)]
+    heads = [
+        layer.attention.heads for layer in model.layers if isinstance(layer, Block) and isinstance(layer.attention, Attention)
+    ]
     found: State = {}
     for name, value in state.items():
         place, _, leaf = name.rpartition("/")

@@ -72,7 +72,7 @@ def asked_for(text: str) -> str:
     """The name in torch's refusal, `Unsupported global: GLOBAL posix.system ...`."""
     for marker in ("GLOBAL ", "Unsupported class "):
         if marker in text:
-            return f"'{text.split(marker, 1)[1].split()[0]}'"
+            return f"'{text.partition(marker)[2].split(maxsplit=1)[0]}'"
     return "something that is not a tensor"
 
 
@@ -94,7 +94,7 @@ def write_npz(path: Path, state: Mapping[str, Tensor]) -> None:
 
     def write(part: Path) -> None:
         with part.open("wb") as file:
-            np.savez(file, **arrays)
+            np.savez(file, allow_pickle=False, **arrays)
 
     whole(path, write)
 
@@ -114,7 +114,7 @@ def whole(path: Path, write: Callable[[Path], object]) -> None:
         write(part)
         with part.open("rb") as file:
             os.fsync(file.fileno())
-        os.chmod(part, 0o666 & ~current_umask())
+        part.chmod(0o666 & ~current_umask())
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)

@@ -98,9 +98,7 @@ def origin_named(name: str) -> Origin:
     return ORIGINS[name]
 
 
-def on_our_grid(
-    state: State, module: VisionTransformer, grid: tuple[int, int] | None, rule: Resample
-) -> tuple[State, str]:
+def on_our_grid(state: State, module: VisionTransformer, grid: tuple[int, int] | None, rule: Resample) -> tuple[State, str]:
     """The state with positions for the module's grid, and a sentence where that changed them."""
     note = ""
     for index, layer in enumerate(module.layers):

@@ -32,8 +32,13 @@ def deit(
     Each summary token has a head of its own; the distilled models have `class` and `distill` (§4).
     """
     blocks = deepening(Block(Attention(heads), Mlp(mlp_ratio)), depth, drop_path)
-    layers = (Join(summary), AddPositions(), *blocks)
-    return Model(Patches(patch, dim), layers, Tokens(summary), classes, image_of(image, channels))
+    return Model(
+        Patches(patch, dim),
+        (Join(summary), AddPositions(), *blocks),
+        Tokens(summary),
+        classes,
+        image_of(image, channels),
+    )
 
 
 DISTILLED = ("class", "distill")

@@ -59,7 +59,7 @@ def model(
     `"layers[2].attention.heads=4"` edits the spec it returns.
     """
     given = {"image": image, "channels": channels, "classes": classes, "patch": patch, "drop_path": drop_path}
-    keywords = {key: value for key, value in given.items() if value is not None}
+    keywords: dict[str, object] = {key: value for key, value in given.items() if value is not None}
     function = functions().get(name)
     if function is None:
         raise SpecError(f"no model is called '{name}'. {suggestion(name, functions())} `frugalvit list models` shows all.")

@@ -1,0 +1,5 @@
+"""`python -m frugalvit`."""
+
+from frugalvit.cli import main
+
+main()

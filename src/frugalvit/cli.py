@@ -1,0 +1,284 @@
+"""The command line: one short function a verb, which imports what it needs."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from frugalvit.errors import FrugalError, SpecError, WeightsNotice, suggestion
+
+if TYPE_CHECKING:
+    from frugalvit.measure.cost import ModelCost
+    from frugalvit.nn.model import Model
+
+app = typer.Typer(
+    help="Vision transformers for people with little data, little compute and few bits.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+console = Console(highlight=False, soft_wrap=True)
+stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[name=value]...", help="image=384 sets a parameter; layers[2].mlp.ratio=2 edits the model."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+With = Annotated[list[str] | None, typer.Option("--with", metavar="MODULE", help="A Python module with parts of your own.")]
+
+KINDS = ("models", "parts", "recipes", "datasets", "origins", "weights")
+
+
+@app.callback(invoke_without_command=True)
+def top(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        from frugalvit import __version__
+
+        console.print(f"frugalvit {__version__}")
+        raise typer.Exit
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[str, typer.Argument(metavar="|".join(KINDS), help="What to list.")],
+    as_json: AsJson = False,
+) -> None:
+    """List what there is, by name."""
+    if kind not in KINDS:
+        raise SpecError(f"'{kind}' cannot be listed. {suggestion(kind, KINDS)}", path="list")
+    rows = LISTS[kind]()
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        stderr.print(f"This version has no {kind}.")
+    for name, about in rows.items():
+        console.print(f"{name}  [dim]{about}[/dim]" if about else name)
+
+
+def list_models() -> dict[str, str]:
+    from frugalvit.zoo.find import sized
+
+    found = {}
+    for name, function in sorted(sized().items()):
+        sizes = function.keywords  # type: ignore[attr-defined]
+        found[name] = ", ".join(f"{key} {shown(value)}" for key, value in sizes.items())
+    return found
+
+
+def shown(value: object) -> str:
+    return " + ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def list_parts() -> dict[str, str]:
+    from frugalvit.deploy.classifier import ClassifierSpec
+    from frugalvit.slots import parts_of
+
+    found = {}
+    for slot, (names, protocol) in sorted(parts_of(ClassifierSpec).items()):
+        own = f" or your own {protocol}" if protocol else ""
+        found[slot] = ", ".join(names) + own
+    return found
+
+
+def list_weights() -> dict[str, str]:
+    from frugalvit.weights.published import released
+
+    return {name: file.url for name, file in sorted(released().items())}
+
+
+def list_origins() -> dict[str, str]:
+    from frugalvit.weights.load import ORIGINS
+
+    return {name: origin.about for name, origin in ORIGINS.items()}
+
+
+def list_none() -> dict[str, str]:
+    return {}
+
+
+LISTS = {
+    "models": list_models,
+    "parts": list_parts,
+    "recipes": list_none,
+    "datasets": list_none,
+    "origins": list_origins,
+    "weights": list_weights,
+}
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A model's name, or a folder or file that holds a classifier.")],
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+    with_: With = None,
+) -> None:
+    """Show a model: its parts as a tree, and what each costs for one picture."""
+    from frugalvit.measure.cost import cost
+    from frugalvit.measure.table import cost_table
+    from frugalvit.outline import describe
+
+    model = model_or_saved(name, overrides or [], own_parts(with_ or []))
+    costs = cost(model)
+    if as_json:
+        print(json.dumps(summary(name, model, costs), indent=2))
+    else:
+        console.print(f"[bold]{name}[/bold]")
+        console.print(describe(model), markup=False)
+        console.print(cost_table(model, costs))
+        console.print("[dim]leaves: tokens x width. kept: memory for the backward pass of one picture in fp32.[/dim]")
+
+
+def model_or_saved(name: str, overrides: list[str], parts: list[type]) -> Model:
+    from frugalvit.spec import override
+    from frugalvit.zoo.find import model
+
+    if Path(name).exists():
+        from frugalvit.deploy.classifier import read_spec
+
+        return override(read_spec(Path(name), parts).model, *overrides)
+    return model(name, *overrides)
+
+
+def summary(name: str, model: Model, costs: ModelCost) -> dict[str, Any]:
+    from frugalvit.spec import encode
+
+    return {
+        "name": name,
+        "parameters": costs.parameters,
+        "macs": costs.macs,
+        "activation_bytes": costs.activations,
+        "image": [model.image.height, model.image.width],
+        "channels": model.image.channels,
+        "classes": model.classes,
+        "model": encode(model),
+    }
+
+
+@app.command("import")
+def import_(
+    name: Annotated[str, typer.Argument(metavar="MODEL", help="The model that the weights are for.")],
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The folder to write.")] = None,
+    init: Annotated[
+        str, typer.Option("--init", metavar="WEIGHTS", help="A file, a released name, or hf-hub:owner/name. Default: MODEL.")
+    ] = "",
+    origin: Annotated[str, typer.Option("--origin", help="Whose names a file has: see `list origins`.")] = "",
+    classes: Annotated[Path | None, typer.Option("--classes", help="A file of class names.")] = None,
+    resample: Annotated[
+        str, typer.Option("--resample", help="For another grid: Bicubic, BicubicAntialias, Bilinear.")
+    ] = "Bicubic",
+    grid: Annotated[str, typer.Option("--grid", help="The file's grid of patches where it is not square: 14x20.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Make foreign weights a classifier: a folder with model.safetensors and config.json, which `load` takes."""
+    from frugalvit.deploy.adopt import adopt
+    from frugalvit.errors import at
+    from frugalvit.spec import parse
+    from frugalvit.weights.fetch import fetch
+    from frugalvit.weights.resample import Resample
+    from frugalvit.zoo.find import model
+
+    if out is None:
+        raise SpecError("where to? Say --out FOLDER.", path="--out")
+    refuse_existing(out)
+    changes = [text for text in overrides or [] if text.startswith(("preprocess.", "fusion"))]
+    sizes = [text for text in overrides or [] if text not in changes]
+    spec = model(name, *sizes)
+    with at("--resample"):
+        rule = parse(resample, Resample)
+    with at("--grid"):
+        patches = parse(grid, tuple[int, int]) if grid else None
+    fetched = fetch(init or name)
+    if fetched.released and not any(text.startswith("classes=") for text in sizes):
+        spec = model(name, *sizes, classes=fetched.released.classes)
+    with warnings.catch_warnings(record=True) as notices:
+        warnings.simplefilter("always", WeightsNotice)
+        classifier = adopt(
+            spec, fetched, origin=origin, like=name, changes=changes, classes=classes, resample=rule, grid=patches
+        )
+    classifier.save(out)
+    notes = [str(notice.message) for notice in notices if issubclass(notice.category, WeightsNotice)]
+    if as_json:
+        print(json.dumps({"out": str(out), "notes": notes}))
+        return
+    for note in notes:
+        stderr.print(f"note: {note}", markup=False)
+    console.print(f"{out}: model.safetensors, config.json. In Python: frugalvit.load({str(out)!r})", markup=False)
+
+
+@app.command("export")
+def export(
+    source: Annotated[Path, typer.Argument(metavar="CLASSIFIER", help="A folder or file that `load` takes.")],
+    origin: Annotated[str, typer.Option("--origin", help="Whose names to write: see `list origins`.")] = "timm",
+    out: Annotated[Path | None, typer.Option("--out", help="The file to write.")] = None,
+    as_json: AsJson = False,
+    with_: With = None,
+) -> None:
+    """Write a classifier's weights under the names of timm, HF or AugReg."""
+    from frugalvit.deploy.classifier import load
+    from frugalvit.weights.files import write_npz, write_safetensors
+    from frugalvit.weights.load import export_weights, origin_named
+
+    ending = origin_named(origin).ending
+    if out is None or out.suffix != ending:
+        raise SpecError(f"where to? Say --out FILE{ending}; no pickle is written.", path="--out")
+    refuse_existing(out)
+    state = export_weights(load(source, parts=own_parts(with_ or [])).module, origin)
+    (write_npz if ending == ".npz" else write_safetensors)(out, state)
+    if as_json:
+        print(json.dumps({"out": str(out), "tensors": len(state)}))
+    else:
+        console.print(f"{out}: {len(state)} tensors under the names of {origin}.", markup=False)
+
+
+def refuse_existing(out: Path) -> None:
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise SpecError("exists already, and nothing is overwritten. Choose another, or remove it.", path=str(out))
+
+
+def own_parts(modules: list[str]) -> list[type]:
+    """The spec classes of the user's modules, found from the current folder as well."""
+    import dataclasses
+    import importlib
+
+    found = []
+    for name in modules:
+        sys.path.insert(0, "")
+        try:
+            module = importlib.import_module(name)
+        except ImportError as error:
+            raise SpecError(f"cannot be imported ({error}).", path=f"--with {name}") from error
+        finally:
+            sys.path.remove("")
+        kinds = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
+        found += [kind for kind in kinds if dataclasses.is_dataclass(kind) and hasattr(kind, "build")]
+    return found
+
+
+def main() -> None:
+    """Errors that a user can mend end in one message and exit code 1, never in a traceback."""
+    try:
+        app()
+    except FrugalError as error:
+        stderr.print(f"[bold red]{type(error).__name__}[/bold red]: ", end="")
+        stderr.print(str(error), markup=False)
+        sys.exit(1)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""From any picture to what a model was trained on: one place for size, crop and normalization."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from PIL import Image as Pillow
+from PIL import ImageOps, UnidentifiedImageError
+from torch import Tensor
+
+from frugalvit.errors import DataError, SpecError
+
+MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
+FILTERS = {"bicubic": Pillow.Resampling.BICUBIC, "bilinear": Pillow.Resampling.BILINEAR}
+
+Picture = str | Path | Pillow.Image | np.ndarray
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """Resize so that height x width, enlarged by 1 / crop, is just covered; cut the center; scale to (x − mean) / std."""
+
+    height: int
+    width: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    crop: float = 0.875
+    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
+
+    def __post_init__(self) -> None:
+        if len(self.mean) != len(self.std) or len(self.mean) not in MODES:
+            raise SpecError(f"{len(self.mean)} means and {len(self.std)} deviations. Give one of each per channel, 1 to 4.")
+        if any(value <= 0 for value in self.std):
+            raise SpecError(f"a deviation of {min(self.std)}. Use numbers above 0.", path="std")
+        if not 0 < self.crop <= 1:
+            raise SpecError(f"a crop of {self.crop}. Use a share above 0, up to 1.", path="crop")
+
+    def __call__(self, picture: Picture) -> Tensor:
+        """A picture as image_CHW."""
+        return self.normalized(self.framed(opened(picture)))
+
+    def framed(self, picture: Pillow.Image) -> Pillow.Image:
+        """The centered part of the picture at the model's size."""
+        picture = picture.convert(MODES[len(self.mean)])
+        high, wide = int(self.height / self.crop), int(self.width / self.crop)
+        scale = max(high / picture.height, wide / picture.width)
+        size = (max(wide, int(picture.width * scale)), max(high, int(picture.height * scale)))
+        picture = picture.resize(size, FILTERS[self.interpolation])
+        left, top = round((picture.width - self.width) / 2), round((picture.height - self.height) / 2)
+        return picture.crop((left, top, left + self.width, top + self.height))
+
+    def normalized(self, picture: Pillow.Image) -> Tensor:
+        image_HWC = torch.from_numpy(np.array(picture)).reshape(self.height, self.width, len(self.mean))
+        image_CHW = image_HWC.permute(2, 0, 1).float() / 255
+        mean_C, std_C = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
+        return (image_CHW - mean_C) / std_C
+
+
+def opened(picture: Picture) -> Pillow.Image:
+    """A picture from a path, a PIL image or an array (height x width, or with channels last), upright by its EXIF."""
+    if isinstance(picture, np.ndarray):
+        return from_array(picture)
+    if isinstance(picture, Pillow.Image):
+        return upright(picture)
+    path = Path(picture)
+    if not path.exists():
+        raise DataError("there is no such file.", path=str(path))
+    try:
+        with Pillow.open(path) as file:
+            return upright(file)
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Pillow.DecompressionBombError) as error:
+        raise DataError(f"not a picture that can be read ({error}).", path=str(path)) from error
+
+
+def upright(picture: Pillow.Image) -> Pillow.Image:
+    """Rotated as its EXIF says; 16-bit gray scaled to 8 bits, since a plain conversion would clip it to white."""
+    turned = ImageOps.exif_transpose(picture)
+    if turned.mode.startswith(("I", "F")):
+        values = np.asarray(turned, dtype=np.float64)
+        top = 65535.0 if values.max(initial=0.0) > 255 else 255.0
+        return Pillow.fromarray((values.clip(0, top) * (255.0 / top)).round().astype(np.uint8))
+    if turned.mode == "P" and "transparency" in turned.info:
+        return turned.convert("RGBA")
+    turned.load()
+    return turned
+
+
+def from_array(array: np.ndarray) -> Pillow.Image:
+    if array.dtype != np.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in MODES):
+        raise DataError(
+            f"an array of shape {array.shape} and type {array.dtype}. "
+            "Give uint8 values, height x width or height x width x channels (1 to 4)."
+        )
+    return Pillow.fromarray(array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array)
+
+
+def means_for(channels: int, mean: tuple[float, ...], std: tuple[float, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """RGB statistics for pictures with 1 to 4 channels: gray takes the average, alpha takes 0.5."""
+    gray = (math.fsum(mean) / len(mean),), (math.fsum(std) / len(std),)
+    own = (mean, std) if channels >= 3 else gray
+    return (own[0] + (0.5,), own[1] + (0.5,)) if channels in (2, 4) else own

@@ -1,0 +1,1 @@
+"""Models out: the classifier that ordinary code can call."""

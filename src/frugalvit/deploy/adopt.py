@@ -1,0 +1,81 @@
+"""Foreign weights made into a classifier of ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from frugalvit.data.preprocess import Preprocess, means_for
+from frugalvit.deploy.classifier import Classifier, ClassifierSpec
+from frugalvit.errors import DataError, SpecError, WeightsError
+from frugalvit.nn.model import Model
+from frugalvit.spec import override
+from frugalvit.weights.fetch import Fetched
+from frugalvit.weights.load import ORIGINS, load_weights
+from frugalvit.weights.published import IMAGENET, Published, published
+from frugalvit.weights.resample import Bicubic, Resample
+
+
+def adopt(
+    model: Model,
+    fetched: Fetched,
+    *,
+    origin: str = "",
+    like: str = "",
+    changes: Sequence[str] = (),
+    classes: Path | None = None,
+    resample: Resample = Bicubic(),
+    grid: tuple[int, int] | None = None,
+) -> Classifier:
+    """A classifier with the fetched weights.
+
+    `like` is the released model whose pictures these weights expect; `changes` edit the rest of the description, as in
+    `preprocess.crop=1.0` or `fusion=SumSoftmax`; `classes` is a file of class names.
+    """
+    if not (origin or fetched.origin):
+        raise WeightsError(f"whose names does it have? Say --origin, one of: {', '.join(ORIGINS)}.", path=str(fetched.path))
+    released = fetched.released or known(like)
+    spec = ClassifierSpec(model, preprocess_of(model, released), class_names(model, classes))
+    spec = override(spec, *changes)
+    module = spec.model.build(seed=0)
+    load_weights(module, fetched.path, origin or fetched.origin, resample=resample, grid=grid)
+    return Classifier(spec, module).eval()
+
+
+def known(name: str) -> Published | None:
+    try:
+        return published(name)
+    except WeightsError:
+        return None
+
+
+def preprocess_of(model: Model, released: Published | None) -> Preprocess:
+    colors = (released.mean, released.std) if released else IMAGENET
+    mean, std = means_for(model.image.channels, *colors)
+    crop = released.crop if released else 0.875
+    return Preprocess(model.image.height, model.image.width, mean, std, crop)
+
+
+def class_names(model: Model, file: Path | None) -> tuple[str, ...]:
+    """From a text file (a name a line) or a JSON list; without one, ImageNet's for 1000 classes, else numbers."""
+    if model.classes is None:
+        raise SpecError("how many classes are there? Set classes=...", path="classes")
+    if file is None:
+        return imagenet_names() if model.classes == 1000 else tuple(str(index) for index in range(model.classes))
+    try:
+        text = file.read_text(encoding="utf-8")
+        names = json.loads(text) if file.suffix == ".json" else [line.strip() for line in text.splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise DataError(f"cannot be read as class names ({error}).", path=str(file)) from error
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise DataError("expected a JSON list of names, or a text file with a name a line.", path=str(file))
+    if len(names) != model.classes:
+        raise DataError(f"{len(names)} names for {model.classes} classes. Set classes={len(names)}.", path=str(file))
+    return tuple(names)
+
+
+def imagenet_names() -> tuple[str, ...]:
+    from torchvision.models import ResNet18_Weights
+
+    return tuple(ResNet18_Weights.DEFAULT.meta["categories"])

@@ -1,0 +1,175 @@
+"""A trained model with all it needs to be used: weights, class names, preprocessing, and the rule that fuses heads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from frugalvit.data.preprocess import Picture, Preprocess
+from frugalvit.errors import SpecError, WeightsError, at
+from frugalvit.nn.model import Model, VisionTransformer
+from frugalvit.nn.readout import Fusion, MeanLogits, fuse
+from frugalvit.spec import decode, encode
+from frugalvit.weights.files import read_file, read_metadata, write_json, write_safetensors
+from frugalvit.weights.translate import misfit, refuse_other_shapes
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+
+
+@dataclass(frozen=True)
+class ClassifierSpec:
+    """What `config.json` holds: everything about a classifier but its weights."""
+
+    model: Model
+    preprocess: Preprocess
+    classes: tuple[str, ...]
+    fusion: Fusion = MeanLogits()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.model, Model) and self.model.classes != len(self.classes):
+            raise SpecError(f"{len(self.classes)} class names for {self.model.classes} classes.", path="classes")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The most probable classes of one picture, best first."""
+
+    names: tuple[str, ...]
+    probabilities: tuple[float, ...]
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+    @property
+    def probability(self) -> float:
+        return self.probabilities[0]
+
+
+class Classifier(nn.Module):
+    """A model for ordinary PyTorch code: called with image_BCHW it returns one logits_BC."""
+
+    def __init__(self, spec: ClassifierSpec, module: VisionTransformer):
+        super().__init__()
+        self.spec = spec
+        self.module = module
+
+    def forward(self, image_BCHW: Tensor) -> Tensor:
+        """The logits_BC of all heads fused into one."""
+        return fuse(self.module(image_BCHW), self.spec.fusion)
+
+    def heads(self, image_BCHW: Tensor) -> dict[str, Tensor]:
+        """The logits_BC of each head by its name."""
+        return self.module(image_BCHW)
+
+    def features(self, image_BCHW: Tensor) -> Tensor:
+        """The vector_BD in front of the heads; the mean of them where there are several, as timm has it."""
+        return torch.stack(list(self.module.features(image_BCHW).values())).mean(0)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The class names, in the order of the logits."""
+        return self.spec.classes
+
+    @property
+    def preprocess(self) -> Preprocess:
+        """The function from a picture to the image_CHW that the model expects."""
+        return self.spec.preprocess
+
+    @torch.inference_mode()
+    def predict(self, pictures: Picture | Iterable[Picture], top: int = 5, batch: int = 32) -> list[Prediction]:
+        """The `top` classes of each picture: paths, PIL images or uint8 arrays, one or many."""
+        if top < 1 or batch < 1:
+            raise SpecError(f"top={top}, batch={batch}. Use 1 and more.")
+        many: Sequence[Picture] = list(pictures) if is_many(pictures) else [pictures]  # type: ignore[arg-type,list-item]
+        device = next(self.module.parameters()).device
+        training = self.training
+        self.eval()
+        found = []
+        try:
+            for start in range(0, len(many), batch):
+                image_BCHW = torch.stack([self.preprocess(picture) for picture in many[start : start + batch]])
+                best = self(image_BCHW.to(device)).softmax(-1).topk(min(top, len(self.classes)))
+                for values, places in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+                    found.append(Prediction(tuple(self.classes[place] for place in places), tuple(values)))
+        finally:
+            self.train(training)
+        return found
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `model.safetensors` and `config.json`, which `load` takes. The file alone is enough as well."""
+        folder = Path(folder)
+        config = encode(self.spec)
+        write_safetensors(folder / WEIGHTS, self.module.state_dict(), {"frugalvit": json.dumps(config)})
+        write_json(folder / CONFIG, config)
+        return folder
+
+
+def is_many(pictures: object) -> bool:
+    return isinstance(pictures, Iterable) and not isinstance(pictures, str) and not hasattr(pictures, "shape")
+
+
+def load(path: str | Path, *, parts: Iterable[type] = (), device: str | torch.device = "cpu") -> Classifier:
+    """A classifier from a folder that `save` wrote, or from its `model.safetensors` alone, ready for evaluation.
+
+    `parts` are the user's own spec classes that the model contains; a file cannot bring code of its own.
+    """
+    path = Path(path)
+    spec = read_spec(path, parts)
+    with at(str(path)):
+        module = spec.model.build(seed=0)
+        fill(module, read_file(weights_file(path)))
+    return Classifier(spec, module).to(device).eval()
+
+
+def read_spec(path: Path, parts: Iterable[type] = ()) -> ClassifierSpec:
+    """The description of a saved classifier, without its weights."""
+    weights = weights_file(path)
+    with at(str(path)):
+        return decode(read_config(path, weights), ClassifierSpec, parts)
+
+
+def weights_file(path: Path) -> Path:
+    if not path.exists():
+        raise WeightsError("there is no such file or folder.", path=str(path))
+    weights = path / WEIGHTS if path.is_dir() else path
+    if not weights.exists():
+        raise WeightsError(f"no {WEIGHTS} in it. Give a folder that `save`, `import` or a run has written.", path=str(path))
+    if weights.suffix != ".safetensors":
+        raise WeightsError(
+            f"'{weights.suffix}' files do not say which model they are of. "
+            f"Import it first: frugalvit import MODEL --init {weights.name} --origin ORIGIN --out FOLDER.",
+            path=str(path),
+        )
+    return weights
+
+
+def read_config(path: Path, weights: Path) -> dict[str, Any]:
+    """The folder's config.json, or the copy of it in the header of the file."""
+    beside = weights.parent / CONFIG
+    text = beside.read_text(encoding="utf-8") if path.is_dir() and beside.exists() else read_metadata(weights).get("frugalvit")
+    if text is None:
+        raise WeightsError(
+            "the file does not say which model it is of. If it has foreign names, import it first: "
+            "frugalvit import MODEL --init FILE --origin ORIGIN --out FOLDER."
+        )
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise WeightsError(f"{CONFIG} is not JSON: {error.msg} in line {error.lineno}.") from error
+
+
+def fill(module: VisionTransformer, state: dict[str, Tensor]) -> None:
+    """Every tensor of the module from our own file, or an error that names what does not fit."""
+    own = module.state_dict()
+    unused, empty = [name for name in state if name not in own], [name for name in own if name not in state]
+    if unused or empty:
+        raise WeightsError(misfit(unused, empty))
+    refuse_other_shapes(state, own)
+    module.load_state_dict(state)

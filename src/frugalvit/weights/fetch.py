@@ -1,0 +1,135 @@
+"""From what a user writes after `--init` to a file on disk: a path, a released name, or `hf-hub:owner/name`.
+
+Downloads are kept where torch and HF keep theirs (TORCH_HOME, HF_HOME). Offline, the error names the file to place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from frugalvit.errors import WeightsError
+from frugalvit.weights.published import Published, published
+
+HUB = "hf-hub:"
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Weights on disk, the origin their source declares ("" for a plain path), and the released file they are."""
+
+    path: Path
+    origin: str = ""
+    released: Published | None = None
+
+
+def fetch(init: str) -> Fetched:
+    """The file that `--init` names, downloaded if it must be."""
+    if init.startswith(HUB):
+        return from_hub(init.removeprefix(HUB))
+    if Path(init).exists() or "/" in init or Path(init).suffix in (".safetensors", ".npz", ".pth", ".pt", ".bin"):
+        return Fetched(Path(init))
+    file = published(init)
+    return Fetched(download(file), file.origin, file)
+
+
+def cache() -> Path:
+    """Where torch keeps downloaded weights: TORCH_HOME, else ~/.cache/torch."""
+    return Path(torch.hub.get_dir()) / "checkpoints"
+
+
+def download(file: Published) -> Path:
+    """The released file in torch's cache, its hash checked where one is published."""
+    path = cache() / file.file
+    if not path.exists():
+        try:
+            retrieve(file.url, path)
+        except (urllib.error.URLError, OSError) as error:
+            raise WeightsError(
+                f"cannot be downloaded ({getattr(error, 'reason', error)}). "
+                f"Fetch {file.url} by other means and place it at {path}, or give its path.",
+                path=file.name,
+            ) from error
+    digest = sha256(path)
+    if not digest.startswith(file.sha256):
+        raise WeightsError(
+            f"{path} has SHA-256 {digest[:8]}..., published is {file.sha256}...: it is damaged or not the released file. "
+            "Delete it and try again.",
+            path=file.name,
+        )
+    return path
+
+
+def retrieve(url: str, path: Path) -> None:
+    """Download beside the target with a progress bar, and move into place when whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    part = Path(name)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    try:
+        with os.fdopen(handle, "wb") as target, urllib.request.urlopen(url, timeout=30) as source:
+            size = int(source.headers.get("Content-Length", 0))
+            with Progress(*columns, transient=True) as bar:
+                task = bar.add_task(path.name, total=size or None)
+                while chunk := source.read(CHUNK):
+                    target.write(chunk)
+                    bar.advance(task, len(chunk))
+            if size and target.tell() != size:
+                raise OSError(f"the connection ended after {target.tell()} of {size} bytes")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def from_hub(name: str) -> Fetched:
+    """A hub repository's weights; its config.json says whether they have timm's or HF transformers' names."""
+    repository = name.partition("@")[0]
+    if repository.count("/") != 1:
+        raise WeightsError(f"'{HUB}{name}' is not of the form {HUB}owner/name.")
+    try:
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.constants import HF_HUB_CACHE
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    except ImportError as error:
+        raise WeightsError("hub names need one more package: pip install 'frugalvit[hub]'.", path=HUB + name) from error
+    placed = Path(HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}" / "snapshots" / "placed"
+    revision = name.partition("@")[2] or None
+    try:
+        files = [
+            placed / file if (placed / file).exists() else Path(hf_hub_download(repository, file, revision=revision))
+            for file in ("config.json", "model.safetensors")
+        ]
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise WeightsError(
+            f"cannot be downloaded ({str(error).strip().splitlines()[0][:120]}). Fetch config.json and model.safetensors "
+            f"of {repository} by other means and place them in {placed}.",
+            path=HUB + name,
+        ) from error
+    try:
+        config = json.loads(files[0].read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise WeightsError(f"{files[0]} is not JSON ({error}).", path=HUB + name) from error
+    if "architecture" in config:
+        return Fetched(files[1], "timm")
+    if config.get("model_type") in ("vit", "deit"):
+        return Fetched(files[1], "hf")
+    raise WeightsError(
+        f"its config.json declares neither a timm architecture nor a ViT or DeiT of HF transformers "
+        f"(model_type {config.get('model_type')!r}).",
+        path=HUB + name,
+    )
