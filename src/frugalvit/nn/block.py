@@ -70,4 +70,5 @@ def deepening(block: Block, depth: int, drop: float = 0.0) -> tuple[Block, ...]:
         raise SpecError(f"a depth of {depth} leaves no block. Use 1 and more.", path="depth")
     last = max(depth - 1, 1)
     with at("drop_path"):
+        Plain(drop)  # one block alone would drop nothing, yet a rate out of range is a mistake there too
         return tuple(replace(block, residual=Plain(drop * i / last)) for i in range(depth))

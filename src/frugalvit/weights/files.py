@@ -44,7 +44,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def read_npz(path: Path) -> dict[str, Any]:
-    with np.load(path, allow_pickle=False) as arrays:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         if isinstance(arrays, np.ndarray):
             raise WeightsError("a single array, not an archive of them.")
         return {name: torch.from_numpy(np.array(arrays[name])) for name in arrays.files}

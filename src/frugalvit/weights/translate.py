@@ -110,7 +110,7 @@ def misfit(unused: list[str], empty: list[str]) -> str:
         sentences.append(f"nothing in the file fills {some(empty)}.")
     if any("dist" in name for name in unused) and not empty:
         sentences.append("The model has no 'distill' head; did you mean a *_distilled_* model, or with_distillation(...)?")
-    elif any("distill" in name for name in empty):
+    elif any("distill" in name for name in empty) and not unused:
         sentences.append("The file is of a model without distillation token.")
     elif unused and empty:
         sentences.append("The file is of another architecture, or of another origin than the one named.")

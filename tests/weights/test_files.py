@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from frugalvit.errors import WeightsError
+from frugalvit.weights.files import read_file, whole, write_json, write_safetensors
+
+
+class Evil:
+    def __init__(self, target: Path):
+        self.target = target
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.target}",)
+
+
+@pytest.mark.parametrize("wrap", ["plain", "torch"])
+def test_a_pickle_with_code_in_it_is_refused_and_never_run(tmp_path: Path, wrap: str) -> None:
+    target, file = tmp_path / "run", tmp_path / "evil.pth"
+    if wrap == "torch":
+        torch.save({"model": Evil(target)}, file)
+    else:
+        file.write_bytes(pickle.dumps({"model": Evil(target)}, protocol=2))
+    with pytest.raises(WeightsError, match=r"evil\.pth: refused: the pickle asks for '(posix|os)\.system'.*Nothing of it was run"):
+        read_file(file)
+    assert not target.exists()
+
+
+def test_objects_in_npz_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "evil.npz", a=np.array([Evil(tmp_path / "run")], dtype=object))
+    with pytest.raises(WeightsError, match=r"evil\.npz: the file cannot be read"):
+        read_file(tmp_path / "evil.npz")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("ending", [".pth", ".safetensors", ".npz"])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
+def test_a_truncated_file_says_so(tmp_path: Path, ending: str, share: float) -> None:
+    file = tmp_path / f"weights{ending}"
+    state = {"a": torch.randn(100, 100), "b": torch.randn(7)}
+    if ending == ".pth":
+        torch.save(state, file)
+    elif ending == ".npz":
+        np.savez(file, **{name: value.numpy() for name, value in state.items()})
+    else:
+        write_safetensors(file, state)
+    content = file.read_bytes()
+    file.write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(WeightsError, match=rf"weights\{ending}: the file cannot be read as \{ending}: it is truncated"):
+        read_file(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("missing.pth", None, "there is no such file"),
+        ("notes.txt", b"hello", "'.txt' is not an ending of a weight file"),
+        ("text.pth", b"hello, this is no checkpoint", "cannot be read as .pth"),
+        ("text.npz", b"hello, this is no archive", "cannot be read as .npz"),
+    ],
+)
+def test_what_is_no_weight_file_is_refused(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(WeightsError) as error:
+        read_file(tmp_path / name)
+    assert message in str(error.value)
+
+
+def test_a_folder_and_a_bare_tensor_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match="this is a folder"):
+        read_file(tmp_path)
+    torch.save(torch.zeros(3), tmp_path / "tensor.pt")
+    with pytest.raises(WeightsError, match="it holds Tensor, not a dict"):
+        read_file(tmp_path / "tensor.pt")
+
+
+def test_the_arguments_that_trainers_leave_in_checkpoints_are_let_in(tmp_path: Path) -> None:
+    torch.save({"model": {"a": torch.zeros(3)}, "args": argparse.Namespace(lr=0.1)}, tmp_path / "deit.pth")
+    assert read_file(tmp_path / "deit.pth")["args"].lr == 0.1
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    write_json(file, {"a": 1})
+
+    def broken(part: Path) -> None:
+        part.write_text("half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        whole(file, broken)
+    assert file.read_text() == '{\n  "a": 1\n}\n'
+    assert [one.name for one in tmp_path.iterdir()] == ["config.json"]

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+
+import frugalvit
+from frugalvit.errors import SpecError
+from frugalvit.nn.layers import Join
+from frugalvit.nn.readout import Tokens
+from frugalvit.nn.score import HideSelf, LearnedScale
+from frugalvit.zoo import deit, vit
+from frugalvit.zoo.change import resized, with_classes, with_distillation, with_lsa
+from frugalvit.zoo.find import functions, model, models
+
+PARAMETERS = {
+    "deit_tiny_patch16_224": 5_717_416,
+    "deit_small_patch16_224": 22_050_664,
+    "deit_base_patch16_224": 86_567_656,
+    "deit_base_patch16_384": 86_859_496,
+    "deit_tiny_distilled_patch16_224": 5_910_800,
+    "deit_small_distilled_patch16_224": 22_436_432,
+    "deit_base_distilled_patch16_224": 87_338_192,
+    "deit_base_distilled_patch16_384": 87_630_032,
+}
+MILLIONS = {
+    "vit_tiny_patch16_224": 5.72,
+    "vit_small_patch32_224": 22.88,
+    "vit_small_patch16_224": 22.05,
+    "vit_base_patch32_224": 88.22,
+    "vit_base_patch16_224": 86.57,
+    "vit_base_patch8_224": 86.58,
+    "vit_large_patch16_224": 304.33,
+}
+
+
+def count(name: str) -> int:
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in model(name).build().parameters())
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_deit_has_the_papers_parameters_to_the_last_digit(name: str) -> None:
+    assert count(name) == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("name", MILLIONS)
+def test_vit_has_the_papers_parameters_to_the_printed_digits(name: str) -> None:
+    assert round(count(name) / 1e6, 2) == MILLIONS[name]
+
+
+def test_every_named_size_is_listed_and_only_those() -> None:
+    assert models() == sorted(models())
+    assert set(PARAMETERS) | set(MILLIONS) <= set(models())
+    assert all(isinstance(functions()[name], partial) for name in models())
+    assert {"deit", "vit"} <= set(functions()) - set(models())
+    assert frugalvit.models() == models()
+
+
+def test_keywords_reach_the_model() -> None:
+    spec = model("deit_tiny_patch16_224", classes=7, image=(64, 96), channels=1, patch=8, drop_path=0.2)
+    assert (spec.classes, spec.image.height, spec.image.width, spec.image.channels) == (7, 64, 96, 1)
+    assert spec.tokenizer.patch == 8
+    assert spec.layers[-1].residual.drop == pytest.approx(0.2)
+    assert spec == deit.deit_tiny_patch16_224(classes=7, image=(64, 96), channels=1, patch=8, drop_path=0.2)
+
+
+def test_overrides_set_parameters_and_edit_the_spec() -> None:
+    spec = model("vit_tiny_patch16_224", "depth=3", "image=32x48", "layers[2].attention.heads=6", "model.layers[3].mlp.ratio=2")
+    assert len(spec.layers) == 5
+    assert (spec.image.height, spec.image.width) == (32, 48)
+    assert spec.layers[2].attention.heads == 6
+    assert spec.layers[3].mlp.ratio == 2
+
+
+def test_a_family_can_be_called_by_name_too() -> None:
+    assert model("vit", "dim=12", "heads=3", "depth=1", "patch=4", "image=8") == vit.vit(dim=12, heads=3, depth=1, patch=4, image=8)
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "message"),
+    [
+        ("deit_tny_patch16_224", "", "no model is called 'deit_tny_patch16_224'. Did you mean 'deit_tiny_patch16_224'?"),
+        ("deit_tiny", "", "Did you mean 'deit_tiny_distilled_patch16_224' or 'deit_tiny_patch16_224'?"),
+        ("os", "", "no model is called 'os'"),
+        ("deit_tiny_patch16_224", "clases=3", "deit_tiny_patch16_224: there is no parameter 'clases'. Did you mean 'classes'?"),
+        ("deit_tiny_patch16_224", "classes=many", "deit_tiny_patch16_224.classes: 'many' does not fit here"),
+        ("deit_tiny_patch16_224", "image=2x3x4", "deit_tiny_patch16_224.image: '2x3x4' does not fit here"),
+        ("deit_tiny_patch16_224", "classes", "'classes' is not of the form name=value"),
+        ("deit_tiny_patch16_224", "layers[2].x=1", "deit_tiny_patch16_224.model.layers[2]: Block has no field 'x'"),
+        ("vit", "dim=12", "vit: heads, depth, patch must be given"),
+    ],
+)
+def test_a_wrong_name_or_value_is_refused_with_the_nearest(name: str, override: str, message: str) -> None:
+    with pytest.raises(SpecError) as error:
+        model(name, *([override] if override else []))
+    assert message in str(error.value)
+
+
+def test_distillation_adds_a_token_and_a_head_behind_the_class_token() -> None:
+    plain = deit.deit_tiny_patch16_224()
+    distilled = with_distillation(plain)
+    assert distilled == deit.deit_tiny_distilled_patch16_224()
+    assert distilled.layers[0] == Join(("class", "distill"))
+    assert distilled.readout == Tokens(("class", "distill"))
+    with pytest.raises(SpecError, match="has a distillation token already"):
+        with_distillation(distilled)
+
+
+def test_lsa_changes_every_attention_once() -> None:
+    plain = deit.deit_tiny_patch16_224()
+    local = with_lsa(plain)
+    assert {(block.attention.scale, block.attention.before) for block in local.layers[2:]} == {(LearnedScale(), (HideSelf(),))}
+    assert with_lsa(local) == local
+    assert with_lsa(with_distillation(plain)) == with_distillation(local)
+
+
+def test_size_and_classes_can_be_changed_afterwards() -> None:
+    spec = with_classes(resized(deit.deit_tiny_patch16_224(), (64, 96)), 7)
+    assert spec == deit.deit_tiny_patch16_224(image=(64, 96), classes=7)
