@@ -66,9 +66,13 @@ def test_a_spec_holds_numbers_strings_tuples_and_specs_only(toy: Model) -> None:
 
 
 def test_a_spec_made_wrongly_in_python_fails_at_build_by_its_path(toy: Model) -> None:
-    with pytest.raises(SpecError, match=r"model\.layers\[0\]\.attention\.heads: '3' does not fit here. Expected a whole number"):
+    with pytest.raises(
+        SpecError, match=r"model\.layers\[0\]\.attention\.heads: '3' does not fit here. Expected a whole number"
+    ):
         replace(toy, layers=(Block(Attention("3")),)).build()
-    with pytest.raises(SpecError, match=r"model\.layers\[0\]: LearnedScale\(\) does not fit here. Expected Join, AddPositions, Block or"):
+    with pytest.raises(
+        SpecError, match=r"model\.layers\[0\]: LearnedScale\(\) does not fit here. Expected Join, AddPositions, Block or"
+    ):
         replace(toy, layers=(LearnedScale(),)).build()
     with pytest.raises(SpecError, match=r"model\.layers: .* does not fit here. Expected a list of Join"):
         replace(toy, layers=[]).build()

@@ -34,7 +34,9 @@ def assert_uniform(tensor: torch.Tensor, bound: float) -> None:
     assert abs(values.std() / (bound / math.sqrt(3)) - 1) < 5 / math.sqrt(n)
 
 
-def test_deit_draws_every_linear_weight_token_and_position_from_a_normal_of_two_hundredths(deit_tiny: VisionTransformer) -> None:
+def test_deit_draws_every_linear_weight_token_and_position_from_a_normal_of_two_hundredths(
+    deit_tiny: VisionTransformer,
+) -> None:
     for name, parameter in deit_tiny.named_parameters():
         if name.startswith("tokenizer"):
             continue

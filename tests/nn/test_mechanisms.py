@@ -11,9 +11,9 @@ from torch import Tensor
 from frugalvit.errors import SpecError
 from frugalvit.nn.attention import Attention, MultiHead
 from frugalvit.nn.block import Block, deepening
+from frugalvit.nn.init import Normal
 from frugalvit.nn.layers import AddPositions, Join
 from frugalvit.nn.linear import Dense
-from frugalvit.nn.init import Normal
 from frugalvit.nn.mlp import Mlp, TanhGelu
 from frugalvit.nn.model import Model
 from frugalvit.nn.norm import LayerNorm

@@ -28,7 +28,9 @@ def test_a_pickle_with_code_in_it_is_refused_and_never_run(tmp_path: Path, wrap:
         torch.save({"model": Evil(target)}, file)
     else:
         file.write_bytes(pickle.dumps({"model": Evil(target)}, protocol=2))
-    with pytest.raises(WeightsError, match=r"evil\.pth: refused: the pickle asks for '(posix|os)\.system'.*Nothing of it was run"):
+    with pytest.raises(
+        WeightsError, match=r"evil\.pth: refused: the pickle asks for '(posix|os)\.system'.*Nothing of it was run"
+    ):
         read_file(file)
     assert not target.exists()
 

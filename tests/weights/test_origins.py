@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 import timm
 import torch
+from tests.weights.test_timm import lively
 from timm.models.vision_transformer import VisionTransformer as TimmViT
-from transformers import DeiTConfig, DeiTForImageClassification, DeiTForImageClassificationWithTeacher
-from transformers import ViTConfig, ViTForImageClassification, ViTModel
+from transformers import (
+    DeiTConfig,
+    DeiTForImageClassification,
+    DeiTForImageClassificationWithTeacher,
+    ViTConfig,
+    ViTForImageClassification,
+    ViTModel,
+)
 
 from frugalvit.errors import WeightsError, WeightsNotice
 from frugalvit.nn.model import Model
@@ -19,10 +26,15 @@ from frugalvit.weights.files import read_file, write_npz, write_safetensors
 from frugalvit.weights.load import ORIGINS, export_weights, load_weights
 from frugalvit.weights.resample import Bilinear
 from frugalvit.zoo.change import with_lsa
-from tests.weights.test_timm import lively
 
 SIZES = dict(
-    hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=48, image_size=(20, 28), patch_size=4, num_labels=9
+    hidden_size=12,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=48,
+    image_size=(20, 28),
+    patch_size=4,
+    num_labels=9,
 )
 EPS = {"layer_norm_eps": 1e-6}
 IMAGE = torch.randn(2, 3, 20, 28, generator=torch.Generator().manual_seed(1))
@@ -187,14 +199,18 @@ def test_a_file_of_another_architecture_names_what_does_not_meet(tmp_path, toy: 
     with pytest.raises(WeightsError) as error:
         load_weights(module, tmp_path / "resnet.pth")
     text = str(error.value)
-    assert text.startswith("resnet.pth as timm: nothing in the model maps to 'conv1.weight', 'bn1.weight', 'bn1.bias' (+119 more).")
+    assert text.startswith(
+        "resnet.pth as timm: nothing in the model maps to 'conv1.weight', 'bn1.weight', 'bn1.bias' (+119 more)."
+    )
     assert "nothing in the file fills 'tokenizer.weight', 'tokenizer.bias', 'layers.0.tokens.class' (+32 more)." in text
     assert "another architecture" in text
     torch.testing.assert_close(module.state_dict(), before, atol=0, rtol=0)
 
 
 def test_a_distilled_file_in_a_plain_model_is_explained(toy: Model, toy_vit: Model) -> None:
-    with pytest.raises(WeightsError, match=r"'dist_token', 'head_dist.weight', 'head_dist.bias'.*did you mean a \*_distilled_\*"):
+    with pytest.raises(
+        WeightsError, match=r"'dist_token', 'head_dist.weight', 'head_dist.bias'.*did you mean a \*_distilled_\*"
+    ):
         load_weights(toy_vit.build(), export_weights(toy.build()))
     with pytest.raises(WeightsError, match="The file is of a model without distillation token"):
         load_weights(toy.build(), export_weights(toy_vit.build()))
@@ -202,7 +218,9 @@ def test_a_distilled_file_in_a_plain_model_is_explained(toy: Model, toy_vit: Mod
 
 def test_another_width_is_refused_by_name_with_both_shapes(toy_vit: Model) -> None:
     wide = replace(toy_vit, tokenizer=replace(toy_vit.tokenizer, dim=24)).build()
-    with pytest.raises(WeightsError, match=r"state dict as timm\.tokenizer\.weight: the file has \(24, 3, 4, 4\), the model \(12, 3"):
+    with pytest.raises(
+        WeightsError, match=r"state dict as timm\.tokenizer\.weight: the file has \(24, 3, 4, 4\), the model \(12, 3"
+    ):
         load_weights(toy_vit.build(), export_weights(wide))
 
 

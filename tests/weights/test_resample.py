@@ -54,7 +54,10 @@ def test_an_equal_grid_is_left_alone(rule) -> None:
 
 def test_the_three_rules_differ_where_the_grid_shrinks() -> None:
     positions_1ND = torch.randn(1, 1 + 64, 3)
-    found = [resampled(positions_1ND, Shape(3, 3, 3, ("class",)), (8, 8), rule) for rule in (Bicubic(), BicubicAntialias(), Bilinear())]
+    found = [
+        resampled(positions_1ND, Shape(3, 3, 3, ("class",)), (8, 8), rule)
+        for rule in (Bicubic(), BicubicAntialias(), Bilinear())
+    ]
     assert all(not torch.allclose(a, b) for i, a in enumerate(found) for b in found[:i])
 
 
@@ -72,7 +75,9 @@ def test_the_grid_of_a_file_is_given_or_square_or_ours(length: int, summary: tup
     assert grid_of(length, Shape(3, 5, 7, summary), given) == grid
 
 
-@pytest.mark.parametrize(("length", "given", "message"), [(198, None, "which are no square"), (197, (5, 5), "a grid of 5 x 5 for 196")])
+@pytest.mark.parametrize(
+    ("length", "given", "message"), [(198, None, "which are no square"), (197, (5, 5), "a grid of 5 x 5 for 196")]
+)
 def test_a_grid_that_cannot_be_known_is_asked_for(length: int, given, message: str) -> None:
     with pytest.raises(WeightsError, match=message):
         grid_of(length, Shape(3, 5, 7, ("class",)), given)

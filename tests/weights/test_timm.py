@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import timm
 import torch
+from tests.zoo.test_models import MILLIONS, PARAMETERS
 from timm.models.vision_transformer import checkpoint_filter_fn
 
 from frugalvit.errors import WeightsNotice
@@ -16,7 +17,6 @@ from frugalvit.nn.readout import fuse
 from frugalvit.weights.load import export_weights, load_weights
 from frugalvit.weights.resample import BicubicAntialias
 from frugalvit.zoo.find import model
-from tests.zoo.test_models import MILLIONS, PARAMETERS
 
 PAPERS = [*PARAMETERS, *MILLIONS]
 TOLERANCE = 1e-5

@@ -75,7 +75,9 @@ def test_overrides_set_parameters_and_edit_the_spec() -> None:
 
 
 def test_a_family_can_be_called_by_name_too() -> None:
-    assert model("vit", "dim=12", "heads=3", "depth=1", "patch=4", "image=8") == vit.vit(dim=12, heads=3, depth=1, patch=4, image=8)
+    assert model("vit", "dim=12", "heads=3", "depth=1", "patch=4", "image=8") == vit.vit(
+        dim=12, heads=3, depth=1, patch=4, image=8
+    )
 
 
 @pytest.mark.parametrize(

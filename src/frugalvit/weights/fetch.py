@@ -55,6 +55,8 @@ def download(file: Published) -> Path:
         try:
             retrieve(file.url, path)
         except (urllib.error.URLError, OSError) as error:
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()
             raise WeightsError(
                 f"cannot be downloaded ({getattr(error, 'reason', error)}). "
                 f"Fetch {file.url} by other means and place it at {path}, or give its path.",

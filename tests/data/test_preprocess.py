@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image as Pillow
+from timm.data import create_transform
+
+from frugalvit.data.preprocess import Preprocess, means_for, opened
+from frugalvit.errors import DataError, SpecError
+from frugalvit.weights.published import HALF, IMAGENET
+
+
+def photograph(width: int, height: int, mode: str = "RGB") -> Pillow.Image:
+    noise = np.random.default_rng(0).integers(0, 256, (height // 8, width // 8, 4), dtype=np.uint8)
+    return Pillow.fromarray(noise).resize((width, height), Pillow.Resampling.BILINEAR).convert(mode)
+
+
+@pytest.mark.parametrize("size", [(300, 200), (200, 300), (100, 90), (640, 480), (224, 224)])
+@pytest.mark.parametrize(("crop", "colors"), [(0.875, IMAGENET), (0.9, HALF), (1.0, HALF)])
+def test_a_picture_becomes_what_timms_evaluation_makes_of_it(size: tuple[int, int], crop: float, colors: tuple) -> None:
+    picture = photograph(*size)
+    theirs = create_transform((3, 224, 224), crop_pct=crop, mean=colors[0], std=colors[1], interpolation="bicubic")
+    torch.testing.assert_close(Preprocess(224, 224, *colors, crop)(picture), theirs(picture), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(("channels", "mode"), [(1, "L"), (2, "LA"), (3, "RGB"), (4, "RGBA")])
+@pytest.mark.parametrize("source", ["RGB", "L", "RGBA", "CMYK", "P", "LA", "1"])
+def test_any_kind_of_picture_becomes_any_number_of_channels(channels: int, mode: str, source: str) -> None:
+    image_CHW = Preprocess(20, 28, *means_for(channels, *IMAGENET))(photograph(64, 48, source))
+    assert image_CHW.shape == (channels, 20, 28)
+    assert image_CHW.isfinite().all()
+
+
+def test_sixteen_bit_pictures_are_scaled_and_not_clipped() -> None:
+    values = np.linspace(0, 65535, 64 * 48, dtype=np.uint16).reshape(48, 64)
+    gray = np.asarray(opened(Pillow.fromarray(values)))
+    assert gray.dtype == np.uint8
+    assert (gray.min(), gray.max()) == (0, 255)
+    assert abs(gray.mean() - 127.5) < 0.1
+
+
+def test_exif_rotation_is_honored(tmp_path: Path) -> None:
+    picture = photograph(64, 32)
+    exif = Pillow.Exif()
+    exif[0x0112] = 6  # turn a quarter to the right
+    picture.save(tmp_path / "turned.jpg", exif=exif, quality=95)
+    assert opened(tmp_path / "turned.jpg").size == (32, 64)
+
+
+def test_arrays_are_taken_with_channels_last() -> None:
+    image_CHW = Preprocess(4, 6, (0.0,) * 3, (1.0,) * 3, crop=1.0)(np.full((8, 12, 3), 255, np.uint8))
+    torch.testing.assert_close(image_CHW, torch.ones(3, 4, 6))
+    assert opened(np.zeros((3, 5, 1), np.uint8)).mode == "L"
+    with pytest.raises(DataError, match=r"an array of shape \(3, 5, 7\) and type float64"):
+        opened(np.zeros((3, 5, 7)))
+
+
+def test_what_is_no_picture_is_named(tmp_path: Path) -> None:
+    (tmp_path / "text.jpg").write_text("not a picture")
+    photograph(64, 64).save(tmp_path / "cut.jpg")
+    (tmp_path / "cut.jpg").write_bytes((tmp_path / "cut.jpg").read_bytes()[:500])
+    for name in ("text.jpg", "cut.jpg", "missing.jpg"):
+        with pytest.raises(DataError, match=name):
+            opened(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (dict(mean=(0.5,), std=(0.5, 0.5)), "1 means and 2 deviations"),
+        (dict(mean=(0.5,), std=(0.0,)), "std: a deviation of 0.0"),
+        (dict(mean=(0.5,), std=(0.5,), crop=1.5), "crop: a crop of 1.5"),
+    ],
+)
+def test_impossible_preprocessing_is_refused(values: dict, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        Preprocess(224, 224, **values)

@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from tests.weights.test_files import Evil
+from tests.weights.test_timm import TOLERANCE, difference, lively
+
+import frugalvit
+from frugalvit.cli import main
+
+TINY = "deit_tiny_patch16_224"
+
+
+@dataclass
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(*words: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> Done:
+    """The command in this process: as the shell sees it, but without loading torch anew each time."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        contextlib.chdir(cwd or Path.cwd()),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(sys, "argv", ["frugalvit", *words])
+        for name, value in (env or {}).items():
+            patch.setenv(name, value)
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def good(*words: str, cwd: Path | None = None) -> str:
+    done = run(*words, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def bad(*words: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
+    done = run(*words, cwd=cwd, env=env)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file as the DeiT authors release them, with random weights."""
+    file = tmp_path_factory.mktemp("released") / "deit_tiny.pth"
+    torch.save({"model": lively(timm.create_model(TINY)).state_dict()}, file)
+    return file
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
+    out = tmp_path_factory.mktemp("imported") / "tiny"
+    good("import", TINY, "--init", str(checkpoint), "--origin", "official", "--out", str(out))
+    return out
+
+
+def test_show_prints_the_tree_and_the_costs() -> None:
+    text = good("show", TINY)
+    assert "layers[2..13]: 12 × Block" in text
+    assert "5,717,416" in text
+    assert "1,253.7 M" in text
+
+
+def test_show_as_json_has_the_figures_and_the_spec() -> None:
+    data = json.loads(good("show", TINY, "image=64x96", "classes=10", "channels=1", "--json"))
+    spec = frugalvit.model(TINY, image=(64, 96), classes=10, channels=1)
+    assert (data["image"], data["classes"], data["channels"]) == ([64, 96], 10, 1)
+    assert data["parameters"] == frugalvit.cost(spec).parameters
+    assert data["macs"] == frugalvit.cost(spec).macs
+    assert data["activation_bytes"] > 0
+    assert frugalvit.decode(data["model"], frugalvit.Model) == spec
+
+
+@pytest.mark.parametrize("kind", ["models", "parts", "recipes", "datasets", "origins", "weights"])
+def test_list_prints_names_and_json(kind: str) -> None:
+    rows = json.loads(good("list", kind, "--json"))
+    assert good("list", kind).count("\n") == len(rows)
+    if kind == "models":
+        assert list(rows) == frugalvit.models()
+    if kind == "origins":
+        assert list(rows) == ["timm", "official", "hf", "hf-module", "augreg"]
+
+
+def test_import_makes_a_classifier_that_agrees_with_timm(imported: Path, checkpoint: Path) -> None:
+    theirs = timm.create_model(TINY)
+    theirs.load_state_dict(torch.load(checkpoint, weights_only=True)["model"])
+    ours = frugalvit.load(imported)
+    assert difference(ours.module, theirs.eval(), (224, 224)) <= TOLERANCE
+    assert ours.classes[1] == "goldfish"
+    assert (ours.preprocess.mean, ours.preprocess.crop) == ((0.485, 0.456, 0.406), 0.875)
+    assert json.loads((imported / "config.json").read_text())["format"] == 1
+
+
+def test_import_at_another_size_and_class_count_says_what_it_did(tmp_path: Path, checkpoint: Path) -> None:
+    (tmp_path / "names.txt").write_text("cat\ndog\n")
+    words = [
+        "import",
+        TINY,
+        "image=256x224",
+        "classes=2",
+        "preprocess.crop=1.0",
+        "fusion=SumSoftmax",
+        "--init",
+        str(checkpoint),
+    ]
+    done = run(*words, "--origin", "official", "--classes", str(tmp_path / "names.txt"), "--out", str(tmp_path / "two"))
+    assert done.returncode == 0
+    assert "positions resampled from 14 x 14 to 16 x 14 (Bicubic)" in done.stderr
+    assert "head 'class' is fresh: the file has 1000 classes, the model 2" in done.stderr
+    ours = frugalvit.load(tmp_path / "two")
+    assert ours.classes == ("cat", "dog")
+    assert (ours.preprocess.height, ours.preprocess.width, ours.preprocess.crop) == (256, 224, 1.0)
+    shown = json.loads(good("show", str(tmp_path / "two"), "--json"))
+    assert shown["image"] == [256, 224]
+
+
+@pytest.mark.parametrize(("origin", "ending"), [("timm", ".safetensors"), ("hf", ".safetensors"), ("augreg", ".npz")])
+def test_export_writes_what_import_reads(tmp_path: Path, imported: Path, origin: str, ending: str) -> None:
+    file = tmp_path / f"out{ending}"
+    good("export", str(imported), "--origin", origin, "--out", str(file))
+    done = json.loads(good("import", TINY, "--init", str(file), "--origin", origin, "--out", str(tmp_path / "again"), "--json"))
+    assert done["notes"] == []
+    one, two = frugalvit.load(imported), frugalvit.load(tmp_path / "again")
+    torch.testing.assert_close(one.state_dict(), two.state_dict(), atol=0, rtol=0)
+    if origin == "timm":
+        theirs = timm.create_model(TINY, checkpoint_path=str(file)).eval()
+        assert difference(one.module, theirs, (224, 224)) <= TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["show", "deit_tny"], "SpecError: no model is called 'deit_tny'."),
+        (["show", TINY, "clases=3"], f"SpecError: {TINY}: there is no parameter 'clases'. Did you mean 'classes'?"),
+        (["show", TINY, "classes=three"], f"SpecError: {TINY}.classes: 'three' does not fit here. Expected a whole number"),
+        (["show", TINY, "image=225"], "SpecError: model.tokenizer: patches of 16 x 16 do not tile an image of 225 x 225"),
+        (["show", TINY, "layers[2].atention.heads=4"], "Block has no field 'atention'. Did you mean 'attention'?"),
+        (["list", "model"], "SpecError: list: 'model' cannot be listed. Did you mean 'models'?"),
+        (["export", "nowhere", "--out", "x.safetensors"], "WeightsError: nowhere: there is no such file or folder"),
+        (["export", "nowhere", "--out", "x.pth"], "SpecError: --out: where to? Say --out FILE.safetensors; no pickle"),
+        (["export", "nowhere", "--origin", "tim", "--out", "x.safetensors"], "Did you mean 'timm'?"),
+        (["import", TINY], "SpecError: --out: where to? Say --out FOLDER"),
+        (
+            ["import", TINY, "--init", "gone.pth", "--origin", "timm", "--out", "y"],
+            "WeightsError: gone.pth: there is no such file",
+        ),
+        (["import", TINY, "--init", "gone.pth", "--out", "y"], "Say --origin, one of: timm, official, hf"),
+        (["import", TINY, "--init", "gon", "--out", "y"], "no released weights are called 'gon'"),
+        (["import", TINY, "--resample", "Cubic", "--out", "y"], "SpecError: --resample: 'Cubic' does not fit here"),
+        (["import", TINY, "--grid", "14", "--out", "y"], "SpecError: --grid: '14' does not fit here"),
+        (["import", TINY, "--init", "hf-hub:a/b", "--out", "y"], "WeightsError: hf-hub:a/b: cannot be downloaded"),
+        (["show", TINY, "--with", "no_such_module"], "SpecError: --with no_such_module: cannot be imported"),
+        (["show"], "Missing argument"),
+        (["shwo"], "No such command"),
+    ],
+)
+def test_mistakes_end_in_a_message_that_names_place_and_cure(tmp_path: Path, words: list[str], message: str) -> None:
+    assert message in " ".join(bad(*words, cwd=tmp_path).split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_offline_the_released_file_to_place_is_named(tmp_path: Path) -> None:
+    env = {"TORCH_HOME": str(tmp_path / "torch"), "https_proxy": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
+    text = bad("import", TINY, "--out", str(tmp_path / "out"), env=env)
+    assert "https://dl.fbaipublicfiles.com/deit/deit_tiny_patch16_224-a1311bcf.pth" in text
+    assert str(tmp_path / "torch" / "hub" / "checkpoints" / "deit_tiny_patch16_224-a1311bcf.pth") in text
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_checkpoint_of_another_architecture_a_malicious_and_a_truncated_one(tmp_path: Path, checkpoint: Path) -> None:
+    torch.save(timm.create_model("resnet18").state_dict(), tmp_path / "resnet.pth")
+    torch.save({"model": Evil(tmp_path / "run")}, tmp_path / "evil.pth")
+    (tmp_path / "cut.pth").write_bytes(checkpoint.read_bytes()[:100_000])
+    expected = {
+        "resnet.pth": "nothing in the model maps to 'conv1.weight'",
+        "evil.pth": "refused: the pickle asks for 'posix.system'",
+        "cut.pth": "it is truncated, or of another kind",
+    }
+    for name, message in expected.items():
+        text = bad("import", TINY, "--init", str(tmp_path / name), "--origin", "official", "--out", str(tmp_path / "out"))
+        assert message in text
+        assert name in text
+    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_is_overwritten(imported: Path, checkpoint: Path) -> None:
+    before = (imported / "model.safetensors").read_bytes()
+    text = bad("import", TINY, "--init", str(checkpoint), "--origin", "official", "--out", str(imported))
+    assert "exists already, and nothing is overwritten" in text
+    assert (imported / "model.safetensors").read_bytes() == before
+
+
+def test_parts_of_ones_own_are_named_by_the_user(tmp_path: Path, toy: frugalvit.Model) -> None:
+    from tests.test_own_part import Averaging
+
+    from frugalvit.data.preprocess import Preprocess
+    from frugalvit.deploy.classifier import Classifier, ClassifierSpec
+    from frugalvit.nn.attention import Attention
+
+    source = Path(__file__).with_name("test_own_part.py").read_text()
+    (tmp_path / "mylab.py").write_text(source)
+    model = frugalvit.swap(toy, Attention, lambda _: Averaging())
+    spec = ClassifierSpec(model, Preprocess(20, 28, (0.5,) * 3, (0.5,) * 3), tuple("abcdefghi"))
+    Classifier(spec, model.build()).save(tmp_path / "mine")
+    assert "Averaging" in good("show", "mine", "--with", "mylab", cwd=tmp_path)
+    assert "no part is called 'Averaging' here" in bad("show", "mine", cwd=tmp_path)
+
+
+def test_the_shell_sees_the_same_message_and_exit_code(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "frugalvit", "show", TINY, "image=225"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("SpecError: model.tokenizer: patches of 16 x 16 do not tile an image of 225 x 225")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_closed_pipe_ends_quietly() -> None:
+    code = f"{sys.executable} -m frugalvit list weights | head -1"
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("deit_base_distilled")
+    assert "Traceback" not in done.stderr
+
+
+def test_help_and_version() -> None:
+    assert "import" in good("--help")
+    assert "--origin" in good("import", "--help")
+    assert good("--version").strip() == f"frugalvit {frugalvit.__version__}"

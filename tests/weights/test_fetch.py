@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import functools
+import hashlib
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from timm.models.deit import default_cfgs as timm_deit
+from timm.models.vision_transformer import default_cfgs as timm_vit
+
+from frugalvit.errors import WeightsError
+from frugalvit.nn.model import Model
+from frugalvit.weights.fetch import download, fetch
+from frugalvit.weights.files import write_safetensors
+from frugalvit.weights.load import export_weights
+from frugalvit.weights.published import Published, published, released
+from frugalvit.zoo.find import models
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args: object) -> None: ...
+
+
+class Broken(Quiet):
+    """Announces more bytes than it sends."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "1000")
+        self.end_headers()
+        self.wfile.write(b"only this")
+
+
+def serving(handler: type, folder: Path) -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(handler, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[str]:
+    yield from serving(Quiet, tmp_path)
+
+
+@pytest.fixture
+def broken_host(tmp_path: Path) -> Iterator[str]:
+    yield from serving(Broken, tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
+def entry(url: str, content: bytes) -> Published:
+    return replace(published("deit_tiny_patch16_224"), url=url, sha256=hashlib.sha256(content).hexdigest()[:8])
+
+
+def test_every_address_is_the_one_timm_records() -> None:
+    for name, file in released().items():
+        model, tag = name.split(".")
+        config = (timm_deit if model.startswith("deit") else timm_vit)[model].cfgs[tag]
+        assert (file.url, file.classes) == (config.url, config.num_classes)
+        assert (file.mean, file.std) == (config.mean, config.std)
+        assert file.model in models()
+
+
+def test_deits_hashes_stand_in_their_file_names() -> None:
+    for name, file in released().items():
+        if name.startswith("deit"):
+            assert file.file == f"{file.model}-{file.sha256}.pth"
+
+
+def test_a_bare_name_is_the_imagenet_classifier() -> None:
+    assert published("deit_tiny_patch16_224").name == "deit_tiny_patch16_224.fb_in1k"
+    assert published("vit_tiny_patch16_224").name == "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
+    with pytest.raises(WeightsError, match=r"are called 'deit_tiny_patch16'.*Did you mean 'deit_tiny_patch16_224"):
+        published("deit_tiny_patch16")
+
+
+def test_a_file_is_downloaded_once_checked_and_kept_in_torchs_cache(tmp_path: Path, host: str) -> None:
+    (tmp_path / "file.pth").write_bytes(b"weights")
+    file = entry(f"{host}file.pth", b"weights")
+    path = download(file)
+    assert path == tmp_path / "torch" / "hub" / "checkpoints" / "file.pth"
+    (tmp_path / "file.pth").unlink()
+    assert download(file).read_bytes() == b"weights"
+    assert [one.name for one in path.parent.iterdir()] == ["file.pth"]
+
+
+def test_a_file_with_another_hash_is_refused(tmp_path: Path, host: str) -> None:
+    (tmp_path / "file.pth").write_bytes(b"something else")
+    with pytest.raises(WeightsError, match=r"deit_tiny_patch16_224.fb_in1k: .*has SHA-256 .* published is"):
+        download(entry(f"{host}file.pth", b"weights"))
+
+
+def test_a_connection_that_breaks_leaves_nothing_behind(tmp_path: Path, broken_host: str) -> None:
+    with pytest.raises(WeightsError, match=r"cannot be downloaded \(.*\)"):
+        download(entry(f"{broken_host}file.pth", b"weights"))
+    assert list((tmp_path / "torch" / "hub" / "checkpoints").iterdir()) == []
+
+
+def test_offline_the_error_names_the_file_and_its_place(tmp_path: Path, host: str) -> None:
+    place = tmp_path / "torch" / "hub" / "checkpoints" / "gone.pth"
+    with pytest.raises(WeightsError) as error:
+        download(entry(f"{host}gone.pth", b"weights"))
+    assert f"Fetch {host}gone.pth by other means and place it at {place}" in str(error.value)
+    place.write_bytes(b"weights")
+    assert download(entry(f"{host}gone.pth", b"weights")) == place
+
+
+def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "mine.pth").write_bytes(b"")
+    assert fetch(str(tmp_path / "mine.pth")).path == tmp_path / "mine.pth"
+    assert fetch("no/such.pth").path == Path("no/such.pth")
+    with pytest.raises(WeightsError, match="no released weights are called 'typo'"):
+        fetch("typo")
+
+
+@pytest.mark.parametrize(("config", "origin"), [({"architecture": "vit"}, "timm"), ({"model_type": "vit"}, "hf")])
+def test_files_placed_by_hand_stand_for_a_hub_name(tmp_path: Path, toy_vit: Model, config: dict, origin: str) -> None:
+    place = tmp_path / "hub" / "models--me--mine" / "snapshots" / "placed"
+    write_safetensors(place / "model.safetensors", export_weights(toy_vit.build(), origin))
+    (place / "config.json").write_text(json.dumps(config))
+    found = fetch("hf-hub:me/mine")
+    assert (found.path, found.origin) == (place / "model.safetensors", origin)
+
+
+def test_a_hub_name_offline_says_what_to_place_where(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError) as error:
+        fetch("hf-hub:me/mine")
+    assert f"place them in {tmp_path / 'hub' / 'models--me--mine' / 'snapshots' / 'placed'}" in str(error.value)
+
+
+@pytest.mark.parametrize("text", ['{"model_type": "bert"}', "no json"])
+def test_a_hub_model_of_another_kind_is_refused(tmp_path: Path, text: str) -> None:
+    place = tmp_path / "hub" / "models--me--mine" / "snapshots" / "placed"
+    write_safetensors(place / "model.safetensors", {"a": torch.zeros(1)})
+    (place / "config.json").write_text(text)
+    with pytest.raises(WeightsError, match=r"hf-hub:me/mine: .*(declares neither|is not JSON)"):
+        fetch("hf-hub:me/mine")
+    with pytest.raises(WeightsError, match="is not of the form hf-hub:owner/name"):
+        fetch("hf-hub:mine")
