@@ -1,0 +1,59 @@
+"""What the README says is so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return [part.split("```")[0] for part in README.split(f"```{language}\n")[1:]]
+
+
+def test_its_python_runs_and_gives_the_shapes_it_names() -> None:
+    for code in blocks("python"):
+        names: dict = {}
+        exec(code, names)
+        if "outputs" in names:
+            assert {name: tuple(one.shape) for name, one in names["outputs"].items()} == {"class": (2, 10), "distill": (2, 10)}
+            assert names["logits"].shape == (2, 10)
+
+
+def test_its_commands_exist() -> None:
+    from tests.test_cli import run
+
+    for line in "".join(blocks("console")).splitlines():
+        words = line.removeprefix("$ ").split("#")[0].split()
+        if words[0] == "frugalvit":
+            assert run(words[1], "--help").returncode == 0
+    assert run("show", "deit_tiny_distilled_patch16_224", "image=64x96", "classes=10").returncode == 0
+
+
+def test_its_table_is_the_measured_one() -> None:
+    table = README.split("<!-- training_throughput -->\n")[1].split("<!-- end -->")[0]
+    assert table.strip() in (ROOT / "docs/results/training_throughput.md").read_text(encoding="utf-8")
+    assert table.count("\n") > 3
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/papers/deit.md", "docs/papers/vit.md"]
+)
+def test_links_and_files_that_are_named_exist(page: str) -> None:
+    import re
+
+    folder = (ROOT / page).parent
+    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8")):
+        assert target.startswith("http") or (folder / target).exists(), target
+
+
+def test_the_costs_in_the_docs_are_the_counted_ones() -> None:
+    import frugalvit
+
+    table = (ROOT / "docs/results/model_costs.md").read_text(encoding="utf-8")
+    for name in frugalvit.models():
+        cost = frugalvit.cost(frugalvit.model(name))
+        assert f"| {name} | {cost.parameters:,} | {cost.macs / 1e9:.2f} |" in table
