@@ -45,7 +45,8 @@ def main() -> None:
     lines = [
         "# What the models cost",
         "",
-        f"`python benchmarks/model_costs.py`, version {frugalvit.__version__}: counted from shapes, so no device, no seeds, n = 1. "
+        f"`python benchmarks/model_costs.py`, version {frugalvit.__version__}: counted from shapes, so no device, "
+        "no seeds, n = 1. "
         "GMACs are of convolutions, linear maps and attention products for one picture; activations are the bytes kept for the "
         "backward pass of one picture in fp32, fused attention taken.",
         "",
