@@ -252,3 +252,14 @@ def test_help_and_version() -> None:
     assert "import" in good("--help")
     assert "--origin" in good("import", "--help")
     assert good("--version").strip() == f"frugalvit {frugalvit.__version__}"
+
+
+def test_a_hub_model_brings_its_class_names(tmp_path: Path, imported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "hub" / "models--me--mine" / "snapshots" / "placed"
+    place.mkdir(parents=True)
+    good("export", str(imported), "--origin", "hf", "--out", str(place / "model.safetensors"))
+    labels = {str(index): f"class {index}" for index in range(1000)}
+    (place / "config.json").write_text(json.dumps({"model_type": "vit", "id2label": labels}))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    good("import", TINY, "--init", "hf-hub:me/mine", "--out", str(tmp_path / "out"))
+    assert frugalvit.load(tmp_path / "out").classes[999] == "class 999"

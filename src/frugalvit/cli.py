@@ -201,8 +201,8 @@ def import_(
     with at("--grid"):
         patches = parse(grid, tuple[int, int]) if grid else None
     fetched = fetch(init or name)
-    if fetched.released and not any(text.startswith("classes=") for text in sizes):
-        spec = model(name, *sizes, classes=fetched.released.classes)
+    if fetched.classes and not any(text.startswith("classes=") for text in sizes):
+        spec = model(name, *sizes, classes=fetched.classes)
     with warnings.catch_warnings(record=True) as notices:
         warnings.simplefilter("always", WeightsNotice)
         classifier = adopt(

@@ -128,13 +128,23 @@ def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
         fetch("typo")
 
 
-@pytest.mark.parametrize(("config", "origin"), [({"architecture": "vit"}, "timm"), ({"model_type": "vit"}, "hf")])
+LABELS = tuple("abcdefghi")
+
+
+@pytest.mark.parametrize(
+    ("config", "origin"),
+    [
+        ({"architecture": "vit", "num_classes": 9, "label_names": LABELS}, "timm"),
+        ({"model_type": "vit", "id2label": dict(enumerate(LABELS))}, "hf"),
+    ],
+)
 def test_files_placed_by_hand_stand_for_a_hub_name(tmp_path: Path, toy_vit: Model, config: dict, origin: str) -> None:
     place = tmp_path / "hub" / "models--me--mine" / "snapshots" / "placed"
     write_safetensors(place / "model.safetensors", export_weights(toy_vit.build(), origin))
     (place / "config.json").write_text(json.dumps(config))
     found = fetch("hf-hub:me/mine")
     assert (found.path, found.origin) == (place / "model.safetensors", origin)
+    assert (found.classes, found.names) == (9, LABELS)
 
 
 def test_a_hub_name_offline_says_what_to_place_where(tmp_path: Path) -> None:
@@ -143,12 +153,12 @@ def test_a_hub_name_offline_says_what_to_place_where(tmp_path: Path) -> None:
     assert f"place them in {tmp_path / 'hub' / 'models--me--mine' / 'snapshots' / 'placed'}" in str(error.value)
 
 
-@pytest.mark.parametrize("text", ['{"model_type": "bert"}', "no json"])
+@pytest.mark.parametrize("text", ['{"model_type": "bert"}', "no json", "[]"])
 def test_a_hub_model_of_another_kind_is_refused(tmp_path: Path, text: str) -> None:
     place = tmp_path / "hub" / "models--me--mine" / "snapshots" / "placed"
     write_safetensors(place / "model.safetensors", {"a": torch.zeros(1)})
     (place / "config.json").write_text(text)
-    with pytest.raises(WeightsError, match=r"hf-hub:me/mine: .*(declares neither|is not JSON)"):
+    with pytest.raises(WeightsError, match=r"hf-hub:me/mine: .*(declares neither|is not JSON|does not hold)"):
         fetch("hf-hub:me/mine")
     with pytest.raises(WeightsError, match="is not of the form hf-hub:owner/name"):
         fetch("hf-hub:mine")

@@ -36,7 +36,8 @@ def adopt(
     if not (origin or fetched.origin):
         raise WeightsError(f"whose names does it have? Say --origin, one of: {', '.join(ORIGINS)}.", path=str(fetched.path))
     released = fetched.released or known(like)
-    spec = ClassifierSpec(model, preprocess_of(model, released), class_names(model, classes))
+    names = fetched.names if len(fetched.names) == model.classes and classes is None else class_names(model, classes)
+    spec = ClassifierSpec(model, preprocess_of(model, released), names)
     spec = override(spec, *changes)
     module = spec.model.build(seed=0)
     load_weights(module, fetched.path, origin or fetched.origin, resample=resample, grid=grid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -75,7 +76,7 @@ class SumSoftmax:
 
     def fuse(self, logits: list[Tensor]) -> Tensor:
         log_BC = torch.stack([one.log_softmax(-1) for one in logits])
-        return log_BC.logsumexp(0) - torch.tensor(float(len(logits)), device=log_BC.device).log()
+        return log_BC.logsumexp(0) - math.log(len(logits))
 
 
 Fusion = MeanLogits | SumSoftmax

@@ -26,10 +26,12 @@ CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Fetched:
-    """Weights on disk, the origin their source declares ("" for a plain path), and the released file they are."""
+    """Weights on disk, and what their source declares of them: nothing for a plain path."""
 
     path: Path
     origin: str = ""
+    classes: int | None = None
+    names: tuple[str, ...] = ()  # of the classes
     released: Published | None = None
 
 
@@ -40,7 +42,7 @@ def fetch(init: str) -> Fetched:
     if Path(init).exists() or "/" in init or Path(init).suffix in (".safetensors", ".npz", ".pth", ".pt", ".bin"):
         return Fetched(Path(init))
     file = published(init)
-    return Fetched(download(file), file.origin, file)
+    return Fetched(download(file), file.origin, file.classes, released=file)
 
 
 def cache() -> Path:
@@ -126,10 +128,14 @@ def from_hub(name: str) -> Fetched:
         config = json.loads(files[0].read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise WeightsError(f"{files[0]} is not JSON ({error}).", path=HUB + name) from error
+    if not isinstance(config, dict):
+        raise WeightsError(f"{files[0]} does not hold a JSON object.", path=HUB + name)
     if "architecture" in config:
-        return Fetched(files[1], "timm")
+        names = config.get("label_names") or ()
+        return Fetched(files[1], "timm", config.get("num_classes"), tuple(map(str, names)))
     if config.get("model_type") in ("vit", "deit"):
-        return Fetched(files[1], "hf")
+        names = (config.get("id2label") or {}).values()
+        return Fetched(files[1], "hf", len(names) or None, tuple(map(str, names)))
     raise WeightsError(
         f"its config.json declares neither a timm architecture nor a ViT or DeiT of HF transformers "
         f"(model_type {config.get('model_type')!r}).",
