@@ -59,6 +59,14 @@ def at(step: str) -> Iterator[None]:
         raise
 
 
+def whole_number(text: str) -> int | None:
+    """The number that a text is, or None."""
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """A closing sentence for an unknown word: the nearest one, or all of them where they are few."""
     names = sorted(set(known))

@@ -82,11 +82,17 @@ def expected(annotation: Any) -> str:
     return found[0] if len(found) == 1 else ", ".join(found[:-1]) + " or " + found[-1]
 
 
+def method_of(protocol: type) -> str:
+    """The method that a slot calls: `build` of most parts, `open` of data sets."""
+    return next(name for name, value in vars(protocol).items() if inspect.isfunction(value) and not name.startswith("_"))
+
+
 def fits(part: Any, protocol: type) -> bool:
-    """Whether a part's `build` takes what the slot's protocol hands it."""
-    build = getattr(part, "build", None)
-    wanted = [name for name in inspect.signature(protocol.build).parameters if name != "self"]  # type: ignore[attr-defined]
-    if build is None:
-        return False
-    offered = [name for name in inspect.signature(build).parameters if name != "self"]
-    return offered[: len(wanted)] == wanted
+    """Whether a part has the protocol's method, with the arguments that the slot hands it."""
+    name = method_of(protocol)
+    wanted = arguments_of(getattr(protocol, name))
+    return hasattr(part, name) and arguments_of(getattr(part, name))[: len(wanted)] == wanted
+
+
+def arguments_of(function: Any) -> list[str]:
+    return [name for name in inspect.signature(function).parameters if name != "self"]

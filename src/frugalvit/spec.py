@@ -7,17 +7,17 @@ A file names parts; it never names a module to import.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
 import math
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from frugalvit.errors import SpecError, at, suggestion
+from frugalvit.errors import SpecError, at, suggestion, whole_number
 from frugalvit.migrate import FORMAT, migrate
-from frugalvit.slots import WORDS, choices, expected, fits, is_protocol, members, slots
+from frugalvit.slots import WORDS, arguments_of, choices, expected, fits, is_protocol, members, method_of, slots
 
 T = TypeVar("T")
 
@@ -49,12 +49,20 @@ def plain(value: Any) -> Any:
 
 def decode(data: Mapping[str, Any], kind: type[T], parts: Iterable[type] = ()) -> T:
     """The spec of type `kind` that `encode` wrote. `parts` are the user's own classes that it may contain."""
-    own = {part.__name__: part for part in parts}
     with at(kind.__name__.lower()):
-        for name, part in own.items():
-            if not dataclasses.is_dataclass(part):
-                raise SpecError(f"{name} is not a dataclass. Write @dataclass(frozen=True) above it.")
-        return typing.cast(T, read(migrate(data), kind, own))
+        try:
+            return typing.cast(T, read(migrate(data), kind, own_parts(parts)))
+        except RecursionError as error:
+            raise SpecError("the description is nested too deeply to be one of ours.") from error
+
+
+def own_parts(parts: Iterable[type]) -> dict[str, type]:
+    """The user's spec classes by name."""
+    listed = list(parts) if isinstance(parts, Iterable) else [parts]
+    for part in listed:
+        if not isinstance(part, type) or not dataclasses.is_dataclass(part):
+            raise SpecError(f"{shown(part)} is not a dataclass. Give classes with @dataclass(frozen=True), as in parts=[Mine].")
+    return {part.__name__: part for part in listed}
 
 
 def read(value: Any, annotation: Any, own: Mapping[str, type]) -> Any:
@@ -79,11 +87,15 @@ def read_part(data: Mapping[str, Any], annotation: Any, own: Mapping[str, type])
     name = data.get("part", next(iter(known)) if len(known) == 1 and not protocols else None)
     if name is None:
         raise SpecError(f"the part has no name ('part'). Expected {expected(annotation)}.")
+    if not isinstance(name, str):
+        raise SpecError(f"{shown(name)} is not the name of a part.")
+    if name in known and name in own:
+        raise SpecError(f"'{name}' is the name of a part of the package. Give yours another.")
     kind = known.get(name)
     if kind is None and name in own:
         kind = own[name]
         if not any(fits(kind, protocol) for protocol in protocols):
-            wanted = " or ".join(f"{p.__name__}.build{inspect.signature(p.build)}" for p in protocols) or expected(annotation)
+            wanted = " or ".join(called(protocol) for protocol in protocols) or expected(annotation)
             raise SpecError(f"'{name}' does not fit here. Expected {wanted}.")
     if kind is None:
         cure = " A part of your own must be passed along (parts=[...], or --with module)." if protocols else ""
@@ -119,7 +131,7 @@ def read_tuple(values: Sequence[Any], annotation: Any, own: Mapping[str, type]) 
 def is_scalar(value: Any, kind: Any) -> bool:
     """Whether a value is of a plain kind; whole numbers are fractions too, booleans are no numbers, NaN is nothing."""
     if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     return kind in WORDS and type(value) is kind
 
 
@@ -140,7 +152,23 @@ def check(value: Any, annotation: Any) -> None:
                 return None
         elif is_scalar(value, kind) or (typing.get_origin(kind) is typing.Literal and value in typing.get_args(kind)):
             return None
-    raise SpecError(f"{shown(value)} does not fit here. Expected {expected(annotation)}.")
+    raise SpecError(f"{shown(value)} does not fit here. Expected {expected(annotation)}.{why_not(value, annotation)}")
+
+
+def why_not(value: Any, annotation: Any) -> str:
+    """A word on the two mistakes that are easily made in Python."""
+    if isinstance(value, list):
+        return " Write a tuple, (a, b) or (a,), where you have a list."
+    for protocol in filter(is_protocol, members(annotation)):
+        if hasattr(value, method_of(protocol)):
+            return f" It is called as {called(protocol)}, with arguments of these names."
+    return ""
+
+
+def called(protocol: type) -> str:
+    """How a slot calls a part: `LayerPart.build(shape)`."""
+    name = method_of(protocol)
+    return f"{protocol.__name__}.{name}({', '.join(arguments_of(getattr(protocol, name)))})"
 
 
 def check_fields(spec: Any) -> None:
@@ -184,9 +212,10 @@ def steps(path: str) -> list[str | int]:
         if name:
             found.append(int(name) if name.isdigit() else name)
         for index in indices:
-            if not index.lstrip("-").isdigit():
-                raise SpecError(f"'{path}' is not a path; an index is a whole number, as in layers[3].attention.heads.")
-            found.append(int(index))
+            number = whole_number(index)
+            if number is None and index != "*":
+                raise SpecError(f"'{path}' is not a path; an index is a whole number or *, as in layers[3].attention.heads.")
+            found.append(index if number is None else number)
     if not found:
         raise SpecError("an assignment starts with a path, as in layers[3].attention.heads=4.")
     return found
@@ -196,6 +225,8 @@ def edit(node: Any, annotation: Any, path: Sequence[str | int], text: str) -> An
     if not path:
         return parse(text, annotation, node)
     step, rest = path[0], path[1:]
+    if step == "*":
+        return edit_all(node, annotation, rest, text)
     if isinstance(step, int):
         if not isinstance(node, tuple):
             raise SpecError(f"{shown(node)} is not a list, so it has no entry [{step}].")
@@ -217,6 +248,16 @@ def edit(node: Any, annotation: Any, path: Sequence[str | int], text: str) -> An
     return dataclasses.replace(node, **{step: value})
 
 
+def edit_all(nodes: Any, annotation: Any, path: Sequence[str | int], text: str) -> Any:
+    """Every entry of a list that has the field the path goes on with."""
+    fitting = [i for i, node in enumerate(nodes) if path and hasattr(node, str(path[0]))] if isinstance(nodes, tuple) else []
+    if not fitting:
+        raise SpecError(f"no entry [*] here has '{path[0] if path else ''}'.")
+    for index in fitting:
+        nodes = edit(nodes, annotation, [index, *path], text)
+    return nodes
+
+
 def parse(text: str, annotation: Any, current: Any = None) -> Any:
     """The value that `text` stands for where `annotation` is expected."""
     if text.startswith(("{", "[")):
@@ -225,8 +266,9 @@ def parse(text: str, annotation: Any, current: Any = None) -> Any:
         except json.JSONDecodeError as error:
             raise SpecError(f"'{text}' is not JSON: {error.msg} at character {error.pos}.") from error
     known = choices(annotation)
-    if text in known:
-        return read_part({"part": text}, annotation, {})
+    name, _, inner = text.partition("(")
+    if name in known and (text == name or inner.endswith(")")):
+        return read_part({"part": name, **arguments(inner[:-1], known[name])}, annotation, {})
     if hasattr(current, "parsed"):
         return current.parsed(text)
     for kind in members(annotation):
@@ -235,6 +277,21 @@ def parse(text: str, annotation: Any, current: Any = None) -> Any:
             return found[0]
     cure = f" {suggestion(text, known)}" if known and len(text) > 1 else ""
     raise SpecError(f"'{text}' does not fit here. Expected {expected(annotation)}.{cure}")
+
+
+def arguments(text: str, kind: type) -> dict[str, Any]:
+    """The fields in `Epochs(5)` or `Cosine(end=1e-5)`: plain values, in order or by name."""
+    found: dict[str, Any] = {}
+    fields = slots(kind)
+    for position, word in enumerate(word.strip() for word in text.split(",") if word.strip()):
+        name, equals, value = word.partition("=")
+        if not equals:
+            name, value = (list(fields)[position], word) if position < len(fields) else (word, word)
+        if name not in fields:
+            raise SpecError(f"{kind.__name__} has no field '{name}'. {suggestion(name, fields)}")
+        with at(name):
+            found[name] = plain(parse(value.strip(), fields[name]))
+    return found
 
 
 def parse_one(text: str, kind: Any) -> tuple[Any] | None:
@@ -250,10 +307,14 @@ def parse_one(text: str, kind: Any) -> tuple[Any] | None:
             return None
         return (number,) if math.isfinite(number) else None
     if typing.get_origin(kind) is typing.Literal:
-        return (text,) if text in typing.get_args(kind) else None
+        return next(((one,) for one in typing.get_args(kind) if str(one) == text), None)
     if typing.get_origin(kind) is tuple:
         inner = typing.get_args(kind)
-        words = [word.strip() for word in text.replace("x", ",").split(",")] if inner[0] in (int, float) else text.split(",")
+        words = (
+            [word.strip() for word in text.replace("x", ",").split(",")]
+            if inner[0] in (int, float)
+            else [word.strip() for word in text.split(",")]
+        )
         inner = (inner[0],) * len(words) if inner[-1] is Ellipsis else inner
         if len(words) != len(inner):
             return None

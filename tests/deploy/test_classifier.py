@@ -99,7 +99,7 @@ def test_a_mask_of_the_model_is_not_in_the_file(tmp_path: Path, toy: Model) -> N
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda f: (f / "config.json").write_text("{"), "config.json is not JSON"),
+        (lambda f: (f / "config.json").write_text("{"), "config.json: is not JSON"),
         (lambda f: (f / "config.json").write_text('{"format": 99}'), "newer FrugalViT"),
         (lambda f: (f / "config.json").write_text("[]"), "does not hold a JSON object"),
         (lambda f: (f / "model.safetensors").unlink(), "no model.safetensors in it"),

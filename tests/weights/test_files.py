@@ -97,7 +97,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path: Path) -
         part.write_text("half")
         raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(WeightsError, match=r"config\.json: cannot be written \(disk full\)"):
         whole(file, broken)
     assert file.read_text() == '{\n  "a": 1\n}\n'
     assert [one.name for one in tmp_path.iterdir()] == ["config.json"]

@@ -20,8 +20,11 @@ from transformers import (
 )
 
 from frugalvit.errors import WeightsError, WeightsNotice
+from frugalvit.nn.attention import Attention
 from frugalvit.nn.model import Model
 from frugalvit.nn.readout import Tokens, fuse
+from frugalvit.nn.score import LearnedScale
+from frugalvit.spec import swap
 from frugalvit.weights.files import read_file, write_npz, write_safetensors
 from frugalvit.weights.load import ORIGINS, export_weights, load_weights
 from frugalvit.weights.resample import Bilinear
@@ -187,6 +190,8 @@ def test_what_a_foreign_format_cannot_say_is_refused(toy: Model, toy_vit: Model)
     with pytest.raises(WeightsError, match=r"export to augreg\.layers\[0\]: augreg has no name for 'distill'"):
         export_weights(toy.build(), "augreg")
     with pytest.raises(WeightsError, match=r"no foreign name for 'layers.2.attention.scale.scale_H', 'layers.3"):
+        export_weights(swap(toy, Attention, lambda one: replace(one, scale=LearnedScale())).build(), "timm")
+    with pytest.raises(WeightsError, match=r"layers\[2\]: timm has no name for HideSelf"):
         export_weights(with_lsa(toy).build(), "timm")
     with pytest.raises(WeightsError, match=r"origin: no origin is called 'tim'. Did you mean 'timm'"):
         export_weights(toy.build(), "tim")

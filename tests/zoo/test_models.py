@@ -90,7 +90,7 @@ def test_a_family_can_be_called_by_name_too() -> None:
         ("deit_tiny_patch16_224", "classes=many", "deit_tiny_patch16_224.classes: 'many' does not fit here"),
         ("deit_tiny_patch16_224", "image=2x3x4", "deit_tiny_patch16_224.image: '2x3x4' does not fit here"),
         ("deit_tiny_patch16_224", "classes", "'classes' is not of the form name=value"),
-        ("deit_tiny_patch16_224", "layers[2].x=1", "deit_tiny_patch16_224.model.layers[2]: Block has no field 'x'"),
+        ("deit_tiny_patch16_224", "layers[2].x=1", "deit_tiny_patch16_224.layers[2]: Block has no field 'x'"),
         ("vit", "dim=12", "vit: heads, depth, patch must be given"),
     ],
 )

@@ -37,8 +37,15 @@ class Preprocess:
             raise SpecError(f"{len(self.mean)} means and {len(self.std)} deviations. Give one of each per channel, 1 to 4.")
         if any(value <= 0 for value in self.std):
             raise SpecError(f"a deviation of {min(self.std)}. Use numbers above 0.", path="std")
+        if min(self.height, self.width) < 1:
+            raise SpecError(f"pictures of {self.height} x {self.width}. Use sides of 1 and more.")
         if not 0 < self.crop <= 1:
             raise SpecError(f"a crop of {self.crop}. Use a share above 0, up to 1.", path="crop")
+
+    @property
+    def mode(self) -> str:
+        """Pillow's name for pictures with as many channels."""
+        return MODES[len(self.mean)]
 
     def __call__(self, picture: Picture) -> Tensor:
         """A picture as image_CHW."""
@@ -46,7 +53,7 @@ class Preprocess:
 
     def framed(self, picture: Pillow.Image) -> Pillow.Image:
         """The centered part of the picture at the model's size."""
-        picture = picture.convert(MODES[len(self.mean)])
+        picture = picture.convert(self.mode)
         high, wide = int(self.height / self.crop), int(self.width / self.crop)
         scale = max(high / picture.height, wide / picture.width)
         size = (max(wide, int(picture.width * scale)), max(high, int(picture.height * scale)))
@@ -66,7 +73,11 @@ def opened(picture: Picture) -> Pillow.Image:
     if isinstance(picture, np.ndarray):
         return from_array(picture)
     if isinstance(picture, Pillow.Image):
+        if not min(picture.size):
+            raise DataError(f"a picture of {picture.size[0]} x {picture.size[1]} pixels is empty.")
         return upright(picture)
+    if not isinstance(picture, (str, Path)):
+        raise DataError(f"{type(picture).__name__} is no picture. Give a path, a PIL image or a uint8 array.")
     path = Path(picture)
     if not path.exists():
         raise DataError("there is no such file.", path=str(path))
@@ -82,7 +93,8 @@ def upright(picture: Pillow.Image) -> Pillow.Image:
     turned = ImageOps.exif_transpose(picture)
     if turned.mode.startswith(("I", "F")):
         values = np.asarray(turned, dtype=np.float64)
-        top = 65535.0 if values.max(initial=0.0) > 255 else 255.0
+        highest = values.max(initial=0.0)
+        top = 65535.0 if highest > 255 else 1.0 if turned.mode == "F" and highest <= 1 else 255.0
         return Pillow.fromarray((values.clip(0, top) * (255.0 / top)).round().astype(np.uint8))
     if turned.mode == "P" and "transparency" in turned.info:
         return turned.convert("RGBA")
@@ -91,7 +103,12 @@ def upright(picture: Pillow.Image) -> Pillow.Image:
 
 
 def from_array(array: np.ndarray) -> Pillow.Image:
-    if array.dtype != np.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in MODES):
+    if (
+        not array.size
+        or array.dtype != np.uint8
+        or array.ndim not in (2, 3)
+        or (array.ndim == 3 and array.shape[2] not in MODES)
+    ):
         raise DataError(
             f"an array of shape {array.shape} and type {array.dtype}. "
             "Give uint8 values, height x width or height x width x channels (1 to 4)."

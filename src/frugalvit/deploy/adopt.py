@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from frugalvit.data.preprocess import Preprocess, means_for
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec
 from frugalvit.errors import DataError, SpecError, WeightsError
 from frugalvit.nn.model import Model
-from frugalvit.spec import override
+from frugalvit.nn.norm import LayerNorm
+from frugalvit.spec import override, swap
 from frugalvit.weights.fetch import Fetched
 from frugalvit.weights.load import ORIGINS, load_weights
 from frugalvit.weights.published import IMAGENET, Published, published
@@ -27,20 +29,29 @@ def adopt(
     classes: Path | None = None,
     resample: Resample = Bicubic(),
     grid: tuple[int, int] | None = None,
+    heads: Literal["kept", "fresh"] = "fresh",
 ) -> Classifier:
     """A classifier with the fetched weights.
 
     `like` is the released model whose pictures these weights expect; `changes` edit the rest of the description, as in
-    `preprocess.crop=1.0` or `fusion=SumSoftmax`; `classes` is a file of class names.
+    `preprocess.crop=1.0` or `fusion=SumSoftmax`; `classes` is a file of class names; `heads="kept"` makes it an error when
+    the file has another number of classes than the model.
     """
     if not (origin or fetched.origin):
         raise WeightsError(f"whose names does it have? Say --origin, one of: {', '.join(ORIGINS)}.", path=str(fetched.path))
     released = fetched.released or known(like)
     names = fetched.names if len(fetched.names) == model.classes and classes is None else class_names(model, classes)
+    if fetched.eps is not None:
+        norm = LayerNorm(fetched.eps)
+        model = swap(model, LayerNorm, lambda _: norm)
     spec = ClassifierSpec(model, preprocess_of(model, released), names)
     spec = override(spec, *changes)
     module = spec.model.build(seed=0)
-    load_weights(module, fetched.path, origin or fetched.origin, resample=resample, grid=grid)
+    done = load_weights(module, fetched.path, origin or fetched.origin, resample=resample, grid=grid)
+    if done.fresh and heads == "kept":
+        raise WeightsError(
+            f"{' '.join(done.fresh)} Set classes=... to the file's, or to yours for a fresh head.", path=str(fetched.path)
+        )
     return Classifier(spec, module).eval()
 
 

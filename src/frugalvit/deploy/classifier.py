@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL.Image import Image as PillowImage
 from torch import Tensor, nn
 
 from frugalvit.data.preprocess import Picture, Preprocess
@@ -32,8 +33,17 @@ class ClassifierSpec:
     fusion: Fusion = MeanLogits()
 
     def __post_init__(self) -> None:
-        if isinstance(self.model, Model) and self.model.classes != len(self.classes):
+        if not isinstance(self.model, Model) or not isinstance(self.preprocess, Preprocess):
+            return
+        if self.model.classes != len(self.classes):
             raise SpecError(f"{len(self.classes)} class names for {self.model.classes} classes.", path="classes")
+        image, made = self.model.image, self.preprocess
+        if (made.height, made.width, len(made.mean)) != (image.height, image.width, image.channels):
+            raise SpecError(
+                f"pictures of {made.height} x {made.width} with {len(made.mean)} channels for a model of {image} with "
+                f"{image.channels}. Change the model's image instead.",
+                path="preprocess",
+            )
 
 
 @dataclass(frozen=True)
@@ -60,9 +70,9 @@ class Classifier(nn.Module):
         self.spec = spec
         self.module = module
 
-    def forward(self, image_BCHW: Tensor) -> Tensor:
+    def forward(self, image_BCHW: Tensor, draws: Tensor | None = None) -> Tensor:
         """The logits_BC of all heads fused into one."""
-        return fuse(self.module(image_BCHW), self.spec.fusion)
+        return fuse(self.module(image_BCHW, draws), self.spec.fusion)
 
     def heads(self, image_BCHW: Tensor) -> dict[str, Tensor]:
         """The logits_BC of each head by its name."""
@@ -85,17 +95,17 @@ class Classifier(nn.Module):
     @torch.inference_mode()
     def predict(self, pictures: Picture | Iterable[Picture], top: int = 5, batch: int = 32) -> list[Prediction]:
         """The `top` classes of each picture: paths, PIL images or uint8 arrays, one or many."""
-        if top < 1 or batch < 1:
-            raise SpecError(f"top={top}, batch={batch}. Use 1 and more.")
+        if not all(isinstance(one, int) and one >= 1 for one in (top, batch)):
+            raise SpecError(f"top={top}, batch={batch}. Use whole numbers, 1 and more.")
         many: Sequence[Picture] = list(pictures) if is_many(pictures) else [pictures]  # type: ignore[arg-type,list-item]
-        device = next(self.module.parameters()).device
+        first = next(self.module.parameters())
         training = self.training
         self.eval()
         found = []
         try:
             for start in range(0, len(many), batch):
                 image_BCHW = torch.stack([self.preprocess(picture) for picture in many[start : start + batch]])
-                best = self(image_BCHW.to(device)).softmax(-1).topk(min(top, len(self.classes)))
+                best = self(image_BCHW.to(first)).float().softmax(-1).topk(min(top, len(self.classes)))
                 for values, places in zip(best.values.tolist(), best.indices.tolist(), strict=True):
                     found.append(Prediction(tuple(self.classes[place] for place in places), tuple(values)))
         finally:
@@ -112,7 +122,8 @@ class Classifier(nn.Module):
 
 
 def is_many(pictures: object) -> bool:
-    return isinstance(pictures, Iterable) and not isinstance(pictures, str) and not hasattr(pictures, "shape")
+    single = (str, bytes, Path, PillowImage)
+    return isinstance(pictures, Iterable) and not isinstance(pictures, single) and not hasattr(pictures, "shape")
 
 
 def load(path: str | Path, *, parts: Iterable[type] = (), device: str | torch.device = "cpu") -> Classifier:
@@ -122,17 +133,22 @@ def load(path: str | Path, *, parts: Iterable[type] = (), device: str | torch.de
     """
     path = Path(path)
     spec = read_spec(path, parts)
+    state = read_file(weights_file(path))
     with at(str(path)):
         module = spec.model.build(seed=0)
-        fill(module, read_file(weights_file(path)))
+        kinds = {value.dtype for value in state.values()}
+        if len(kinds) == 1 and kinds <= {torch.float16, torch.bfloat16, torch.float64}:
+            module.to(kinds.pop())  # as it was saved
+        fill(module, state)
     return Classifier(spec, module).to(device).eval()
 
 
 def read_spec(path: Path, parts: Iterable[type] = ()) -> ClassifierSpec:
     """The description of a saved classifier, without its weights."""
     weights = weights_file(path)
+    config = read_config(path, weights)
     with at(str(path)):
-        return decode(read_config(path, weights), ClassifierSpec, parts)
+        return decode(config, ClassifierSpec, parts)
 
 
 def weights_file(path: Path) -> Path:
@@ -153,16 +169,22 @@ def weights_file(path: Path) -> Path:
 def read_config(path: Path, weights: Path) -> dict[str, Any]:
     """The folder's config.json, or the copy of it in the header of the file."""
     beside = weights.parent / CONFIG
-    text = beside.read_text(encoding="utf-8") if path.is_dir() and beside.exists() else read_metadata(weights).get("frugalvit")
+    try:
+        text = (
+            beside.read_text(encoding="utf-8") if path.is_dir() and beside.exists() else read_metadata(weights).get("frugalvit")
+        )
+    except (OSError, UnicodeDecodeError) as error:
+        raise WeightsError(f"cannot be read ({error}).", path=str(beside)) from error
     if text is None:
         raise WeightsError(
             "the file does not say which model it is of. If it has foreign names, import it first: "
-            "frugalvit import MODEL --init FILE --origin ORIGIN --out FOLDER."
+            "frugalvit import MODEL --init FILE --origin ORIGIN --out FOLDER.",
+            path=str(path),
         )
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise WeightsError(f"{CONFIG} is not JSON: {error.msg} in line {error.lineno}.") from error
+        raise WeightsError(f"is not JSON: {error.msg} in line {error.lineno}.", path=str(beside)) from error
 
 
 def fill(module: VisionTransformer, state: dict[str, Tensor]) -> None:

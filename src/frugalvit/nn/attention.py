@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from frugalvit.errors import SpecError, at
-from frugalvit.nn.linear import Dense, Linear, stacked
+from frugalvit.nn.linear import Dense, DenseLinear, Linear, stacked
 from frugalvit.nn.scope import Everywhere, Scope
 from frugalvit.nn.score import FixedScale, FixedTemperature, HiddenDiagonal, HideSelf, Scale, ScoreTerm
 from frugalvit.nn.shape import Shape
@@ -61,7 +61,8 @@ class Attention:
             for index, term in enumerate(getattr(self, name)):
                 with at(f"{name}[{index}]"):
                     terms[name].append(term.build(self.heads, queries, keys))
-        together = queries == keys and all(isinstance(one, nn.Linear) for one in maps)
+        # a subclass may compute something else, so only what is exactly a linear map is joined with its like
+        together = queries == keys and all(type(one) in (nn.Linear, DenseLinear) and one.bias is not None for one in maps)
         qkv = Together(maps) if together else Apart(*maps)
         return MultiHead(self.heads, scope, qkv, scale, terms["before"], terms["after"], out)
 

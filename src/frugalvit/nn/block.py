@@ -28,6 +28,10 @@ class Block:
             norms = self.norm.build(shape), self.norm.build(shape)
         with at("attention"):
             attention = self.attention.build(shape)
+            if not isinstance(attention, nn.Module):
+                raise SpecError(
+                    f"{type(self.attention).__name__}.build returned {type(attention).__name__}, not a module alone."
+                )
         with at("mlp"):
             mlp = self.mlp.build(shape)
         with at("residual"):
@@ -48,7 +52,7 @@ class PreNorm(nn.Module):
         self.attention = attention
         self.mlp = mlp
         self.sum1, self.sum2 = sums
-        self.draws: int = sums[0].draws + sums[1].draws  # type: ignore[assignment,operator]
+        self.draws: int = sum(int(getattr(one, "draws", 0)) for one in sums)
 
     def forward(self, x_BND: Tensor, draws_RB: Tensor | None = None) -> Tensor:
         return self.joined(x_BND, self.attention(self.norm1(x_BND)), draws_RB)

@@ -8,12 +8,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from frugalvit.errors import SpecError
+
 
 @dataclass(frozen=True)
 class Normal:
     """N(0, std²), as in DeiT: its truncation at an absolute ±2 is 100 standard deviations away, so there is none."""
 
     std: float = 0.02
+
+    def __post_init__(self) -> None:
+        if isinstance(self.std, float) and self.std < 0:
+            raise SpecError(f"a deviation of {self.std}. Use 0 and more.", path="std")
 
     @torch.no_grad()
     def fill(self, tensor: Tensor, fan_in: int, fan_out: int) -> None:

@@ -36,6 +36,9 @@ class Join:
         twice = sorted({name for name in self.names if (self.names + shape.summary).count(name) > 1})
         if twice or not self.names:
             raise SpecError(f"summary tokens {self.names} join {shape.summary}. Give each its own name, and at least one.")
+        for name in self.names:
+            if not name.isidentifier() or hasattr(nn.ParameterDict, name) or hasattr(nn.ModuleDict, name):
+                raise SpecError(f"'{name}' cannot name a token. Use a word such as class or distill.", path="names")
         return SummaryTokens(self.names, shape.dim, self.init), replace(shape, summary=self.names + shape.summary)
 
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from torch import nn
 
+from frugalvit.errors import SpecError
 from frugalvit.nn.shape import Shape
 
 
@@ -23,6 +24,10 @@ class LayerNorm:
     """(x − mean) / sqrt(var + eps) · w + b over each token; ViT and DeiT use eps 1e-6."""
 
     eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if isinstance(self.eps, float) and self.eps <= 0:
+            raise SpecError(f"{self.eps} under a root. Use a number above 0.", path="eps")
 
     def build(self, shape: Shape) -> nn.Module:
         return nn.LayerNorm(shape.dim, eps=self.eps)

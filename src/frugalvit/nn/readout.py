@@ -89,4 +89,9 @@ def is_tap(name: str) -> bool:
 
 def fuse(outputs: Mapping[str, Tensor], rule: Fusion = MeanLogits()) -> Tensor:
     """One logits_BC from the outputs of all heads. Taps are left aside; the softmax of the result sums to one."""
-    return rule.fuse([logits for name, logits in outputs.items() if not is_tap(name)])
+    if not isinstance(outputs, Mapping) or not isinstance(rule, (MeanLogits, SumSoftmax)):
+        raise SpecError("fuse takes a model's outputs, a dict of heads, and a rule such as MeanLogits() or SumSoftmax().")
+    logits = [one for name, one in outputs.items() if not is_tap(name)]
+    if not logits:
+        raise SpecError("there is no head among the outputs.")
+    return rule.fuse(logits)

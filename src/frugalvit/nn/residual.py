@@ -44,7 +44,7 @@ class StochasticSum(nn.Module):
         if draw_B is None or not self.draws:
             return x_BND + branch_BND
         keep = 1.0 - self.drop
-        factor_B = (draw_B < keep) * (1.0 / keep)
+        factor_B = ((draw_B < keep) * (1.0 / keep)).to(x_BND.dtype)
         return x_BND + branch_BND * factor_B[:, None, None]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from frugalvit.errors import SpecError
+from frugalvit.errors import SpecError, whole_number
 
 Size = int | tuple[int, int]  # a square's side, or (height, width)
 
@@ -30,10 +30,10 @@ class Image:
 
     def parsed(self, text: str) -> Image:
         """This image at the size written as `224` or `224x240` (height x width)."""
-        sides = text.lower().split("x")
-        if len(sides) > 2 or not all(side.strip().isdigit() for side in sides):
+        sides = [whole_number(side) for side in text.lower().split("x")]
+        if len(sides) > 2 or sides[0] is None or sides[-1] is None:
             raise SpecError(f"'{text}' is not a size. Write 224, or 224x240 for height x width.")
-        return replace(self, height=int(sides[0]), width=int(sides[-1]))
+        return replace(self, height=sides[0], width=sides[-1])
 
     def __str__(self) -> str:
         return f"{self.height} x {self.width}"

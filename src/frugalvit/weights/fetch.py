@@ -32,6 +32,7 @@ class Fetched:
     origin: str = ""
     classes: int | None = None
     names: tuple[str, ...] = ()  # of the classes
+    eps: float | None = None  # of its norms, where that is said
     released: Published | None = None
 
 
@@ -41,7 +42,12 @@ def fetch(init: str) -> Fetched:
         return from_hub(init.removeprefix(HUB))
     if Path(init).exists() or "/" in init or Path(init).suffix in (".safetensors", ".npz", ".pth", ".pt", ".bin"):
         return Fetched(Path(init))
-    file = published(init)
+    return fetch_released(init)
+
+
+def fetch_released(name: str) -> Fetched:
+    """Released weights by name, also where a folder here is called like them."""
+    file = published(name)
     return Fetched(download(file), file.origin, file.classes, released=file)
 
 
@@ -135,7 +141,7 @@ def from_hub(name: str) -> Fetched:
         return Fetched(files[1], "timm", config.get("num_classes"), tuple(map(str, names)))
     if config.get("model_type") in ("vit", "deit"):
         names = (config.get("id2label") or {}).values()
-        return Fetched(files[1], "hf", len(names) or None, tuple(map(str, names)))
+        return Fetched(files[1], "hf", len(names) or None, tuple(map(str, names)), float(config.get("layer_norm_eps", 1e-12)))
     raise WeightsError(
         f"its config.json declares neither a timm architecture nor a ViT or DeiT of HF transformers "
         f"(model_type {config.get('model_type')!r}).",

@@ -40,7 +40,8 @@ def read_file(path: Path) -> dict[str, Any]:
         error.path = str(path)
         raise
     except (SafetensorError, zipfile.BadZipFile, EOFError, RuntimeError, OSError, ValueError, KeyError) as error:
-        raise WeightsError(f"{damage(path)} ({first_line(error)})", path=str(path)) from error
+        said = "" if path.suffix == ".npz" else f" ({first_line(error)})"  # numpy advises to allow pickles
+        raise WeightsError(f"{damage(path)}{said}", path=str(path)) from error
 
 
 def read_npz(path: Path) -> dict[str, Any]:
@@ -90,7 +91,7 @@ def write_safetensors(path: Path, state: Mapping[str, Tensor], metadata: Mapping
 
 
 def write_npz(path: Path, state: Mapping[str, Tensor]) -> None:
-    arrays = {name: value.detach().cpu().contiguous().numpy() for name, value in state.items()}
+    arrays = {name: value.detach().cpu().contiguous().float().numpy() for name, value in state.items()}
 
     def write(part: Path) -> None:
         with part.open("wb") as file:
@@ -106,6 +107,13 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 
 def whole(path: Path, write: Callable[[Path], object]) -> None:
     """Write beside the target and move into place, so that a crash leaves the old file or none."""
+    try:
+        replaced(path, write)
+    except (OSError, SafetensorError) as error:
+        raise WeightsError(f"cannot be written ({getattr(error, 'strerror', None) or error}).", path=str(path)) from error
+
+
+def replaced(path: Path, write: Callable[[Path], object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     os.close(handle)

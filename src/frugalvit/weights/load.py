@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from frugalvit.errors import WeightsError, WeightsNotice, at, suggestion
 from frugalvit.nn.layers import LearnedPositions
 from frugalvit.nn.model import Model, VisionTransformer
+from frugalvit.nn.norm import LayerNorm
+from frugalvit.outline import flatten
+from frugalvit.spec import check
 from frugalvit.weights import augreg, hf, timm
 from frugalvit.weights.files import read_file
 from frugalvit.weights.resample import Bicubic, Resample, grid_of, resampled
@@ -69,11 +72,16 @@ def load_weights(
     is changed unless everything fits.
     """
     source = origin_named(origin)
+    with at("resample"):
+        check(resample, Resample)
+    with at("grid"):
+        check(grid, tuple[int, int] | None)
+    module = built(module)
     state = read_file(Path(weights)) if isinstance(weights, (str, Path)) else weights
     model, own = module.spec, module.state_dict()
     label = f"{Path(weights).name} as {origin}" if isinstance(weights, (str, Path)) else f"state dict as {origin}"
     with at(label):
-        theirs = renamed(source.tidy(state, model), source.names(model), own)
+        theirs = renamed(tidied(source, state, model), source.names(model), own)
         theirs, note = on_our_grid(theirs, module, grid, resample)
         theirs, fresh = without_other_heads(theirs, own)
         refuse_other_shapes(theirs, own)
@@ -84,12 +92,43 @@ def load_weights(
     return done
 
 
+def built(module: nn.Module) -> VisionTransformer:
+    """The model itself, also out of a classifier."""
+    inner = getattr(module, "module", module)
+    if not isinstance(inner, VisionTransformer):
+        raise WeightsError(f"{type(module).__name__} is no model of ours. Give what Model.build or frugalvit.load returned.")
+    return inner
+
+
+def tidied(source: Origin, state: Mapping[str, object], model: Model) -> State:
+    try:
+        return source.tidy(state, model)
+    except (RuntimeError, IndexError, TypeError, AttributeError) as error:
+        raise WeightsError(f"the arrays do not have the shapes of this origin ({str(error).splitlines()[0]}).") from error
+
+
 def export_weights(module: VisionTransformer, origin: str = "timm") -> State:
     """The module's parameters under the names, and in the layout, of `origin`."""
     source = origin_named(origin)
+    module = built(module)
     with at(f"export to {origin}"):
+        for part in sorted(unlike(module.spec, origin)):
+            warnings.warn(
+                f"export to {origin}: the model has {part}, which is not what {origin} computes", WeightsNotice, stacklevel=2
+            )
         state = {name: value.detach().clone() for name, value in module.state_dict().items()}
         return source.untidy(exported(state, source.names(module.spec)), module.spec)
+
+
+def unlike(model: Model, origin: str) -> set[str]:
+    """What weights cannot say: an activation or a norm's eps that the other library has otherwise."""
+    found = set()
+    for path, value in flatten(model).items():
+        if path.endswith(".eps") and value != LayerNorm().eps:
+            found.add(f"eps={value:g} in a norm")
+        if path.endswith(".activation") and value != "Gelu" and origin != "augreg":
+            found.add(str(value))
+    return found
 
 
 def origin_named(name: str) -> Origin:
@@ -103,7 +142,7 @@ def on_our_grid(state: State, module: VisionTransformer, grid: tuple[int, int] |
     note = ""
     for index, layer in enumerate(module.layers):
         name = f"layers.{index}.positions"
-        if not isinstance(layer, LearnedPositions) or name not in state or state[name].ndim != 3:
+        if not isinstance(layer, LearnedPositions) or name not in state or state[name].ndim != 3 or len(state[name]) != 1:
             continue
         shape = layer.shape
         with at(name):

@@ -60,14 +60,20 @@ def grid_of(length: int, shape: Shape, grid: tuple[int, int] | None) -> tuple[in
     """The grid of a file's positions: as given; else the square that fits, since published models are square."""
     patches = length - len(shape.summary)
     if grid is not None:
-        if grid[0] * grid[1] != patches:
+        if min(grid) < 1 or grid[0] * grid[1] != patches:
             raise WeightsError(f"a grid of {grid[0]} x {grid[1]} for {patches} patch positions. Give the file's grid.")
         return grid
     side = math.isqrt(max(patches, 0))
-    if side * side == patches:
+    own = (shape.height, shape.width)
+    if patches == shape.patches and patches > 0 and (side * side != patches or own == (side, side)):
+        return own
+    if patches == shape.patches and patches > 0:
+        raise WeightsError(
+            f"{patches} patch positions may be {side} x {side}, as published models, or {own[0]} x {own[1]}, as this one. "
+            f"Say which: grid=({side}, {side}) or grid={own}."
+        )
+    if side * side == patches and patches > 0:
         return side, side
-    if patches == shape.patches:
-        return shape.height, shape.width
     raise WeightsError(
         f"{length} positions are {len(shape.summary)} summary tokens and {patches} patches, which are no square. "
         "Give their grid: grid=(height, width) in patches."

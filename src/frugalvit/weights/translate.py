@@ -14,6 +14,7 @@ from frugalvit.nn.layers import AddPositions, Join
 from frugalvit.nn.mlp import Mlp
 from frugalvit.nn.model import Model
 from frugalvit.nn.readout import Tokens
+from frugalvit.nn.scope import Everywhere
 from frugalvit.nn.tokenizer import Patches
 
 State = dict[str, Tensor]
@@ -56,7 +57,7 @@ def pairs(model: Model, names: Names) -> Iterator[tuple[str, str]]:
                     yield names.tokens[token], f"{ours}.tokens.{token}"
             case AddPositions():
                 yield names.positions, f"{ours}.positions"
-            case Block(attention=Attention(), mlp=Mlp()):
+            case Block(attention=Attention(before=(), after=(), scope=Everywhere()), mlp=Mlp()):
                 theirs = names.block.format(number)
                 yield from both(names, f"{theirs}{names.norm1}", f"{ours}.norm1")
                 yield from both(names, f"{theirs}{names.qkv}", f"{ours}.attention.qkv")
@@ -66,8 +67,7 @@ def pairs(model: Model, names: Names) -> Iterator[tuple[str, str]]:
                 yield from both(names, f"{theirs}{names.down}", f"{ours}.mlp.down")
                 number += 1
             case Block():
-                part = layer.mlp if isinstance(layer.attention, Attention) else layer.attention
-                raise unnamed(names, part, f"layers[{index}]")
+                raise unnamed(names, odd_part(layer), f"layers[{index}]")
             case _:
                 raise unnamed(names, layer, f"layers[{index}]")
     if not isinstance(model.readout, Tokens):
@@ -77,6 +77,14 @@ def pairs(model: Model, names: Names) -> Iterator[tuple[str, str]]:
         if head not in names.heads:
             raise unnamed(names, head, "readout")
         yield from both(names, names.heads[head], f"readout.heads.{head}")
+
+
+def odd_part(block: Block) -> object:
+    """The part of a block that other libraries do not have."""
+    attention = block.attention
+    if not isinstance(attention, Attention):
+        return attention
+    return next(iter((*attention.before, *attention.after)), block.mlp if attention.scope == Everywhere() else attention.scope)
 
 
 def both(names: Names, theirs: str, ours: str) -> Iterator[tuple[str, str]]:
@@ -144,8 +152,16 @@ def unwrapped(state: Mapping[str, object]) -> State:
     for name, value in state.items():
         if not isinstance(value, Tensor):
             raise WeightsError(f"'{name}' is {type(value).__name__}, not a tensor. Is this a checkpoint of a model?")
-        found[name.removeprefix("module.").removeprefix("_orig_mod.")] = value
-    return found
+        found[name] = value
+    return without_wrappers(found)
+
+
+def without_wrappers(state: State) -> State:
+    """Names without what DDP, torch.compile and Lightning put in front of all of them."""
+    for prefix in ("module.", "_orig_mod.", "model."):
+        if state and all(name.startswith(prefix) for name in state):
+            return without_wrappers({name.removeprefix(prefix): value for name, value in state.items()})
+    return state
 
 
 def without(state: Mapping[str, Tensor], *prefixes: str) -> State:
@@ -160,5 +176,7 @@ def refuse_other_shapes(state: Mapping[str, Tensor], module_state: Mapping[str, 
             with at(name):
                 raise WeightsError(
                     f"the file has {tuple(value.shape)}, the model {wanted}. "
-                    "Build the model with the sizes of the file (another width, patch, depth or channel count)."
+                    "Only grid and classes may differ: build the model with the file's width, patch and channels."
                 )
+        if not value.is_floating_point():
+            raise WeightsError(f"holds {value.dtype}, not weights.", path=name)

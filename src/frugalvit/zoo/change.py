@@ -11,7 +11,7 @@ from frugalvit.nn.model import Model
 from frugalvit.nn.readout import Tokens
 from frugalvit.nn.score import HideSelf, LearnedScale
 from frugalvit.nn.shape import Size, pair
-from frugalvit.spec import swap
+from frugalvit.spec import check, swap
 
 
 def with_distillation(model: Model) -> Model:
@@ -31,6 +31,8 @@ def behind_class(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def with_lsa(model: Model) -> Model:
     """Locality self-attention (Lee et al. 2021, §3.2): a learned temperature per head, and no token sees itself."""
+    if not isinstance(model, Model):
+        raise SpecError(f"with_lsa changes the description of a model, not {type(model).__name__}. Give frugalvit.model(...).")
     return swap(model, Attention, localized)
 
 
@@ -41,6 +43,7 @@ def localized(attention: Attention) -> Attention:
 
 def resized(model: Model, image: Size) -> Model:
     """The same model for images of another size. Weights follow when they are loaded: their positions are resampled."""
+    check(image, Size)
     height, width = pair(image)
     return replace(model, image=replace(model.image, height=height, width=width))
 

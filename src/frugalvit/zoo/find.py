@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import inspect
 import pkgutil
 import typing
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from frugalvit import zoo
 from frugalvit.errors import SpecError, at, suggestion
 from frugalvit.nn.model import Model
 from frugalvit.nn.shape import Size
-from frugalvit.spec import override, parse
+from frugalvit.spec import check, override, parse
 
+T = TypeVar("T")
 APART = ("find", "change")  # files of the folder that hold no families
 
 
@@ -58,55 +61,44 @@ def model(
     Overrides are texts, as on the command line: `"depth=6"` sets a keyword of the family's function,
     `"layers[2].attention.heads=4"` edits the spec it returns.
     """
-    given = {"image": image, "channels": channels, "classes": classes, "patch": patch, "drop_path": drop_path}
-    keywords: dict[str, object] = {key: value for key, value in given.items() if value is not None}
     function = functions().get(name)
     if function is None:
         raise SpecError(f"no model is called '{name}'. {suggestion(name, functions())} `frugalvit list models` shows all.")
+    given = {"image": image, "channels": channels, "classes": classes, "patch": patch, "drop_path": drop_path}
+    keywords: dict[str, object] = {key: value for key, value in given.items() if value is not None}
     with at(name):
-        plain, dotted = sorted_overrides(overrides)
-        keywords |= parsed_keywords(function, plain)
-        for key in keywords:
-            refuse_unknown(key, function)
-        refuse_missing(function, keywords)
-        built = function(**keywords)
-        with at("model"):
-            return override(built, *dotted)
+        return called(function, keywords, [text.removeprefix("model.") for text in overrides])
 
 
-def sorted_overrides(overrides: Iterable[str]) -> tuple[dict[str, str], list[str]]:
-    """The plain `name=value` pairs, and the assignments to dotted or indexed paths."""
-    plain, dotted = {}, []
+def called(function: Callable[..., T], keywords: dict[str, object], overrides: Iterable[str]) -> T:
+    """The spec that a function returns, its keywords and then its value set by `name=value` texts."""
+    known = inspect.signature(function).parameters
+    hints = typing.get_type_hints(function.func if isinstance(function, functools.partial) else function)
+    edits = []
     for text in overrides:
-        path, equals, value = text.partition("=")
+        name, equals, value = (word.strip() for word in text.partition("="))
         if not equals:
             raise SpecError(f"'{text}' is not of the form name=value, as in image=384 or layers[2].mlp.ratio=2.")
-        if "." in path or "[" in path:
-            dotted.append(text.removeprefix("model."))
+        if name in known:
+            with at(name):
+                keywords[name] = parse(value, hints[name])
         else:
-            plain[path.strip()] = value.strip()
-    return plain, dotted
-
-
-def parsed_keywords(function: Callable[..., Model], texts: dict[str, str]) -> dict[str, object]:
-    hints = typing.get_type_hints(function.func if isinstance(function, functools.partial) else function)
-    found = {}
-    for key, text in texts.items():
-        refuse_unknown(key, function)
+            edits.append(text)
+    refuse_unknown(keywords, known, ())
+    for key, given in keywords.items():
         with at(key):
-            found[key] = parse(text, hints[key])
-    return found
-
-
-def refuse_unknown(key: str, function: Callable[..., Model]) -> None:
-    known = inspect.signature(function).parameters
-    if key not in known:
-        raise SpecError(f"there is no parameter '{key}'. {suggestion(key, known)}")
-
-
-def refuse_missing(function: Callable[..., Model], keywords: dict[str, object]) -> None:
-    required = [key for key, one in inspect.signature(function).parameters.items() if one.default is one.empty]
-    missing = [key for key in required if key not in keywords]
+            check(given, hints[key])
+    missing = [key for key, one in known.items() if one.default is one.empty and key not in keywords]
     if missing:
-        example = " ".join(f"{key}=..." for key in missing)
-        raise SpecError(f"{', '.join(missing)} must be given: {example}")
+        raise SpecError(f"{', '.join(missing)} must be given: {' '.join(f'{key}=...' for key in missing)}")
+    made = function(**keywords)
+    fields = [field.name for field in dataclasses.fields(made)]  # type: ignore[arg-type]
+    refuse_unknown([text.partition("=")[0].strip() for text in edits], known, fields)
+    return override(made, *edits)
+
+
+def refuse_unknown(names: Iterable[str], known: Iterable[str], fields: Iterable[str]) -> None:
+    """A plain name is a parameter of the function, or a field of what it returned; a path is looked up there."""
+    for name in names:
+        if not {".", "["} & set(name) and name not in known and name not in fields:
+            raise SpecError(f"there is no parameter '{name}'. {suggestion(name, {*known, *fields})}")

@@ -1,51 +1,22 @@
-"""The command line: one short function a verb, which imports what it needs."""
+"""Verbs about models and weights: list, show, import, export."""
 
 from __future__ import annotations
 
 import json
-import sys
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from frugalvit.errors import FrugalError, SpecError, WeightsNotice, suggestion
+from frugalvit.cli.console import AsJson, Overrides, With, app, console, own_parts, refuse_existing, stderr
+from frugalvit.errors import SpecError, WeightsNotice, suggestion
 
 if TYPE_CHECKING:
     from frugalvit.measure.cost import ModelCost
     from frugalvit.nn.model import Model
 
-app = typer.Typer(
-    help="Vision transformers for people with little data, little compute and few bits.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-console = Console(highlight=False, soft_wrap=True)
-stderr = Console(stderr=True, highlight=False, soft_wrap=True)
-
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[name=value]...", help="image=384 sets a parameter; layers[2].mlp.ratio=2 edits the model."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-With = Annotated[list[str] | None, typer.Option("--with", metavar="MODULE", help="A Python module with parts of your own.")]
-
 KINDS = ("models", "parts", "recipes", "datasets", "origins", "weights")
-
-
-@app.callback(invoke_without_command=True)
-def top(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-) -> None:
-    if version:
-        from frugalvit import __version__
-
-        console.print(f"frugalvit {__version__}")
-        raise typer.Exit
 
 
 @app.command("list")
@@ -103,15 +74,24 @@ def list_origins() -> dict[str, str]:
     return {name: origin.about for name, origin in ORIGINS.items()}
 
 
-def list_none() -> dict[str, str]:
-    return {}
+def list_recipes() -> dict[str, str]:
+    from frugalvit.recipes.find import functions
+
+    return {name: (function.__doc__ or "").strip().splitlines()[0] for name, function in sorted(functions().items())}
+
+
+def list_datasets() -> dict[str, str]:
+    from frugalvit.data.dataset import Dataset
+    from frugalvit.slots import choices
+
+    return {name: (kind.__doc__ or "").strip().splitlines()[0] for name, kind in sorted(choices(Dataset).items())}
 
 
 LISTS = {
     "models": list_models,
     "parts": list_parts,
-    "recipes": list_none,
-    "datasets": list_none,
+    "recipes": list_recipes,
+    "datasets": list_datasets,
     "origins": list_origins,
     "weights": list_weights,
 }
@@ -142,13 +122,20 @@ def show(
 
 def model_or_saved(name: str, overrides: list[str], parts: list[type]) -> Model:
     from frugalvit.spec import override
-    from frugalvit.zoo.find import model
+    from frugalvit.zoo.find import functions, model
 
-    if Path(name).exists():
+    if name not in functions() and is_saved(name):
         from frugalvit.deploy.classifier import read_spec
 
         return override(read_spec(Path(name), parts).model, *overrides)
     return model(name, *overrides)
+
+
+def is_saved(name: str) -> bool:
+    try:
+        return (Path(name) / "model.safetensors").is_file() or Path(name).is_file()
+    except OSError:
+        return False
 
 
 def summary(name: str, model: Model, costs: ModelCost) -> dict[str, Any]:
@@ -186,13 +173,16 @@ def import_(
     from frugalvit.deploy.adopt import adopt
     from frugalvit.errors import at
     from frugalvit.spec import parse
-    from frugalvit.weights.fetch import fetch
+    from frugalvit.weights.fetch import fetch, fetch_released
+    from frugalvit.weights.published import released
     from frugalvit.weights.resample import Resample
     from frugalvit.zoo.find import model
 
     if out is None:
         raise SpecError("where to? Say --out FOLDER.", path="--out")
     refuse_existing(out)
+    if "." in name and name in released():
+        name, init = name.partition(".")[0], init or name
     changes = [text for text in overrides or [] if text.startswith(("preprocess.", "fusion"))]
     sizes = [text for text in overrides or [] if text not in changes]
     spec = model(name, *sizes)
@@ -200,13 +190,22 @@ def import_(
         rule = parse(resample, Resample)
     with at("--grid"):
         patches = parse(grid, tuple[int, int]) if grid else None
-    fetched = fetch(init or name)
-    if fetched.classes and not any(text.startswith("classes=") for text in sizes):
+    fetched = fetch(init) if init else fetch_released(name)
+    given = any(text.startswith("classes=") for text in sizes)
+    if fetched.classes and not given:
         spec = model(name, *sizes, classes=fetched.classes)
     with warnings.catch_warnings(record=True) as notices:
         warnings.simplefilter("always", WeightsNotice)
         classifier = adopt(
-            spec, fetched, origin=origin, like=name, changes=changes, classes=classes, resample=rule, grid=patches
+            spec,
+            fetched,
+            origin=origin,
+            like=name,
+            changes=changes,
+            classes=classes,
+            resample=rule,
+            grid=patches,
+            heads="fresh" if given else "kept",
         )
     classifier.save(out)
     notes = [str(notice.message) for notice in notices if issubclass(notice.category, WeightsNotice)]
@@ -241,44 +240,3 @@ def export(
         print(json.dumps({"out": str(out), "tensors": len(state)}))
     else:
         console.print(f"{out}: {len(state)} tensors under the names of {origin}.", markup=False)
-
-
-def refuse_existing(out: Path) -> None:
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise SpecError("exists already, and nothing is overwritten. Choose another, or remove it.", path=str(out))
-
-
-def own_parts(modules: list[str]) -> list[type]:
-    """The spec classes of the user's modules, found from the current folder as well."""
-    import dataclasses
-    import importlib
-
-    found = []
-    for name in modules:
-        sys.path.insert(0, "")
-        try:
-            module = importlib.import_module(name)
-        except ImportError as error:
-            raise SpecError(f"cannot be imported ({error}).", path=f"--with {name}") from error
-        finally:
-            sys.path.remove("")
-        kinds = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
-        found += [kind for kind in kinds if dataclasses.is_dataclass(kind) and hasattr(kind, "build")]
-    return found
-
-
-def main() -> None:
-    """Errors that a user can mend end in one message and exit code 1, never in a traceback."""
-    try:
-        app()
-    except FrugalError as error:
-        stderr.print(f"[bold red]{type(error).__name__}[/bold red]: ", end="")
-        stderr.print(str(error), markup=False)
-        sys.exit(1)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,42 @@
+"""The command line: one short function a verb, which imports what it needs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from frugalvit.cli import models, training
+from frugalvit.cli.console import app, console, stderr
+from frugalvit.errors import FrugalError
+
+__all__ = ["app", "main", "models", "training"]
+
+
+@app.callback(invoke_without_command=True)
+def top(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        from frugalvit import __version__
+
+        console.print(f"frugalvit {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Errors that a user can mend end in one message and exit code 1, never in a traceback."""
+    try:
+        app()
+    except FrugalError as error:
+        stderr.print(f"[bold red]{type(error).__name__}[/bold red]: ", end="")
+        stderr.print(str(error), markup=False)
+        sys.exit(1)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

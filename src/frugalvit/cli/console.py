@@ -1,0 +1,59 @@
+"""What all verbs share: the app, the two streams, common arguments, and refusals."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from frugalvit.errors import SpecError
+
+app = typer.Typer(
+    help="Vision transformers for people with little data, little compute and few bits.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+console = Console(highlight=False, soft_wrap=True)
+stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[name=value]...", help="image=384 sets a parameter; layers[2].mlp.ratio=2 edits the value."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+With = Annotated[list[str] | None, typer.Option("--with", metavar="MODULE", help="A Python module with parts of your own.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 or mps.")]
+Workers = Annotated[int, typer.Option("--workers", min=0, help="Processes that read pictures ahead.")]
+DataPath = Annotated[Path | None, typer.Option("--data", help="The data: a folder, or a CSV of paths and labels.")]
+Init = Annotated[str, typer.Option("--init", metavar="WEIGHTS", help="A file, a released name, or hf-hub:owner/name.")]
+OriginName = Annotated[str, typer.Option("--origin", help="Whose names a file of weights has: see `list origins`.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
+
+
+def refuse_existing(out: Path) -> None:
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise SpecError("exists already, and nothing is overwritten. Choose another, or remove it.", path=str(out))
+
+
+def own_parts(modules: list[str]) -> list[type]:
+    """The spec classes of the user's modules, found from the current folder as well."""
+    import dataclasses
+    import importlib
+
+    found = []
+    for name in modules:
+        sys.path.insert(0, "")
+        try:
+            module = importlib.import_module(name)
+        except Exception as error:  # a module of the user's may fail in any way
+            raise SpecError(f"cannot be imported ({type(error).__name__}: {error}).", path=f"--with {name}") from error
+        finally:
+            sys.path.remove("")
+        kinds = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
+        found += [kind for kind in kinds if dataclasses.is_dataclass(kind) and hasattr(kind, "build")]
+    return found

@@ -1,0 +1,260 @@
+"""Verbs about data and training: demo, train, evaluate, predict, data check."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from frugalvit.cli.console import (
+    AsJson,
+    DataPath,
+    Device,
+    Init,
+    OriginName,
+    Overrides,
+    Quiet,
+    With,
+    Workers,
+    app,
+    console,
+    own_parts,
+    stderr,
+)
+from frugalvit.errors import DataError, SpecError
+
+if TYPE_CHECKING:
+    from frugalvit.data.source import Source
+    from frugalvit.run import Run
+
+PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm")
+
+data_app = typer.Typer(help="Look at data before training on it.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="The folder to write.")] = Path("runs/demo"),
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train, evaluate and use a small ViT on handwritten digits: no download, about a minute on two cores."""
+    from frugalvit.data.digits import Digits
+    from frugalvit.recipes.vit import digits
+    from frugalvit.report.progress import display_for
+    from frugalvit.run import train
+
+    out = free_folder(out)
+    done = train(digits(), out=out, device="auto", display=display_for(sys.stderr, "quiet" if quiet else "auto"))
+    held_out = Digits().open("test", None)
+    assert done.classifier is not None
+    pictures = range(0, len(held_out), 100)
+    guesses = done.classifier.predict([held_out.picture(index) for index in pictures], top=1)
+    right = [(held_out.classes[held_out.labels[index]], guess.name) for index, guess in zip(pictures, guesses, strict=True)]
+    if as_json:
+        print(json.dumps({"out": str(out), **plain(done.summary), "predictions": right}))
+        return
+    console.print(f"Held-out accuracy: {done.summary['val_top1']:.1f} % of {len(held_out)} digits.", markup=False)
+    for truth, guess in right:
+        console.print(f"  a {truth} was read as {guess}", markup=False)
+    tell_what_is_where(done)
+    console.print("Next:")
+    console.print(f"  frugalvit evaluate {out}                          per class, calibration", markup=False)
+    console.print("  frugalvit train vit.digits epochs=120 --out runs/longer", markup=False)
+    console.print("  frugalvit data check PICTURES                      your own pictures, a folder a class", markup=False)
+    console.print(
+        "  frugalvit train transfer.folder --data PICTURES --init deit_tiny_patch16_224 --out runs/mine", markup=False
+    )
+
+
+def free_folder(out: Path) -> Path:
+    """The folder, or the next of its name that is free."""
+    tries = [out, *(out.with_name(f"{out.name}-{number}") for number in range(2, 1000))]
+    return next(one for one in tries if not one.exists())
+
+
+def tell_what_is_where(done: Run) -> None:
+    console.print(f"Written to {done.path}:", markup=False)
+    console.print("  model.safetensors, config.json    the model: frugalvit.load, frugalvit predict", markup=False)
+    console.print("  metrics.jsonl, summary.json       curves and results", markup=False)
+    console.print("  recipe.json, environment.json     how it was made; state/ continues it (--resume)", markup=False)
+
+
+def plain(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if not name.startswith("time_")}
+
+
+@app.command()
+def train(
+    name: Annotated[str, typer.Argument(metavar="RECIPE", help="See `list recipes`; or mylab.runs:night7, or a run folder.")],
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The run folder to write.")] = None,
+    data: DataPath = None,
+    init: Init = "",
+    origin: OriginName = "",
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out; without a checkpoint, start.")] = False,
+    extend: Annotated[bool, typer.Option("--extend", help="With --resume: allow another length of training.")] = False,
+    device: Device = "auto",
+    workers: Workers = 0,
+    log: Annotated[list[str] | None, typer.Option("--log", help="tensorboard, wandb, mlflow or trackio.")] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    with_: With = None,
+) -> None:
+    """Train a recipe into a run folder."""
+    from frugalvit.recipes.find import recipe
+    from frugalvit.report.progress import display_for
+    from frugalvit.run import train as run
+
+    if out is None:
+        raise SpecError("where to? Say --out FOLDER.", path="--out")
+    done = run(
+        recipe(name, *(overrides or []), parts=own_parts(with_ or [])),
+        out=out,
+        data=data,
+        init=init,
+        origin=origin,
+        resume=resume,
+        extend=extend,
+        device=device,
+        workers=workers,
+        log=log or [],
+        display=display_for(sys.stderr, "quiet" if quiet else "auto"),
+    )
+    if as_json:
+        print(json.dumps({"out": str(out), **plain(done.summary)}))
+        return
+    for split in ("val", "test"):
+        if f"{split}_top1" in done.summary:
+            console.print(f"{split}: top-1 {done.summary[f'{split}_top1']:.2f} %, loss {done.summary[f'{split}_loss']:.4f}")
+    for bad in done.summary["bad_pictures"][:10]:
+        stderr.print(f"could not be read, and was replaced: {bad}", markup=False)
+    tell_what_is_where(done)
+
+
+@app.command()
+def evaluate(
+    source: Annotated[Path, typer.Argument(metavar="CLASSIFIER", help="A run folder, or a folder or file that `load` takes.")],
+    data: DataPath = None,
+    split: Annotated[str, typer.Option("--split", help="train, val or test.")] = "val",
+    device: Device = "auto",
+    workers: Workers = 0,
+    as_json: AsJson = False,
+    with_: With = None,
+) -> None:
+    """Measure a classifier on a split: top-1, top-5, loss, calibration error, and each class."""
+    from frugalvit.deploy.classifier import load
+    from frugalvit.train.devices import place_for
+    from frugalvit.train.evaluate import logits_and_labels, measures, per_class
+
+    parts = own_parts(with_ or [])
+    classifier = load(source, parts=parts)
+    pictures = split_of(source, data, split, parts)
+    if pictures.classes != classifier.classes:
+        raise DataError(
+            f"the data's classes are not the model's: {', '.join(pictures.classes[:3])}, ... against "
+            f"{', '.join(classifier.classes[:3])}, ...",
+            path=str(data or source),
+        )
+    place = place_for(device, "fp32")
+    classifier.to(place.device)
+    module, fusion = classifier.module, classifier.spec.fusion
+    found = logits_and_labels(module, pictures, classifier.preprocess, place, workers=workers, fusion=fusion)
+    values, classes = dict(measures(*found)), per_class(*found, classifier.classes)
+    if as_json:
+        print(json.dumps({"split": split, **values, "classes": classes}))
+        return
+    console.print(f"{split}: {values['pictures']} pictures")
+    for name in ("top1", "top5", "loss", "calibration_error"):
+        console.print(f"  {name:18s}{values[name]:8.3f}")
+    for name, row in sorted(classes.items(), key=lambda pair: pair[1]["recall"])[:20]:
+        line = f"  {name:18s}recall {row['recall']:6.2f}  precision {row['precision']:6.2f}  n = {row['pictures']}"
+        console.print(line, markup=False)
+    if len(classes) > 20:
+        console.print(f"  (the 20 classes of {len(classes)} with the lowest recall; --json has all)")
+
+
+def split_of(source: Path, data: Path | None, split: str, parts: list[type]) -> Source:
+    """The split of the run's own data set, or of what lies at --data."""
+    from frugalvit.data.recognize import recognized
+    from frugalvit.recipes.find import recipe
+
+    if (source / "recipe.json").exists():
+        return recipe(str(source), parts=parts).data.dataset.open(split, data)
+    if data is None:
+        raise DataError("which pictures? This is no run folder, so say --data PATH.", path="--data")
+    return recognized(data).open(split, data)
+
+
+@app.command()
+def predict(
+    source: Annotated[Path, typer.Argument(metavar="CLASSIFIER", help="A run folder, or a folder or file that `load` takes.")],
+    pictures: Annotated[list[Path], typer.Argument(help="Pictures, or folders of them.")],
+    top: Annotated[int, typer.Option("--top", min=1, help="Classes to name for each picture.")] = 3,
+    device: Device = "auto",
+    as_json: AsJson = False,
+    with_: With = None,
+) -> None:
+    """Name the most probable classes of pictures."""
+    from frugalvit.deploy.classifier import load
+    from frugalvit.train.devices import place_for
+
+    classifier = load(source, parts=own_parts(with_ or [])).to(place_for(device, "fp32").device)
+    good, bad = [], {}
+    for path in files(pictures):
+        try:
+            classifier.preprocess(path)
+            good.append(path)
+        except DataError as error:
+            bad[str(path)] = error.problem
+    found = dict(zip(map(str, good), classifier.predict(good, top=top), strict=True))
+    if as_json:
+        rows = {
+            name: [dict(name=n, probability=p) for n, p in zip(one.names, one.probabilities, strict=True)]
+            for name, one in found.items()
+        }
+        print(json.dumps({"predictions": rows, "unreadable": bad}))
+    else:
+        for name, one in found.items():
+            guesses = ", ".join(f"{n} {100 * p:.1f} %" for n, p in zip(one.names, one.probabilities, strict=True))
+            console.print(f"{name}: {guesses}", markup=False)
+        for name, problem in bad.items():
+            stderr.print(f"{name}: {problem}", markup=False)
+    if bad:
+        raise typer.Exit(1)
+
+
+def files(paths: list[Path]) -> list[Path]:
+    """The pictures among paths and below folders, in order."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(one for one in path.rglob("*") if one.suffix.lower() in PICTURES and not one.name.startswith("."))
+            if not inside:
+                raise DataError(f"no picture is below this folder ({', '.join(PICTURES)}).", path=str(path))
+            found += inside
+        else:
+            found.append(path)
+    return found
+
+
+@data_app.command("check")
+def check(
+    path: Annotated[Path, typer.Argument(help="A folder of classes, a folder of arrays, or a CSV of paths and labels.")],
+    as_json: AsJson = False,
+) -> None:
+    """Find what would go wrong in training: unreadable pictures, class mismatches, leaks. Exit code 1 on errors."""
+    from frugalvit.data.check import check as look
+
+    report = look(path)
+    if as_json:
+        print(json.dumps(report.plain()))
+    else:
+        for line in report.lines():
+            console.print(line, markup=False)
+    if not report.usable:
+        raise typer.Exit(1)

@@ -1,0 +1,131 @@
+"""Pictures that lie in arrays: in memory, or mapped from .npy files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image as Pillow
+
+from frugalvit.data.files import json_in
+from frugalvit.data.preprocess import from_array
+from frugalvit.data.source import SPLITS, Source, needs, refuse_other_splits
+from frugalvit.data.split import NoSplit, held_out, refuse_impossible_share
+from frugalvit.errors import DataError
+
+LAYOUT = "a folder with train_images.npy (uint8), train_labels.npy, test_images.npy and test_labels.npy"
+SAMPLED = 64  # pictures whose bytes enter the fingerprint
+
+
+class Arrays:
+    """uint8 pictures of one size, N x H x W or N x H x W x 3. A mapped file is pickled as its path."""
+
+    def __init__(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str], place: str):
+        self.images = images
+        self.labels = np.asarray(labels, dtype=np.int64)
+        self.classes = tuple(classes)
+        self.place = place  # for messages: a file or the data set's name
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def picture(self, index: int) -> Pillow.Image:
+        return from_array(np.array(self.images[index]))
+
+    def name(self, index: int) -> str:
+        """Padded with zeros, so that names sort as the pictures lie."""
+        return f"{self.place}[{index:0{len(str(len(self) - 1))}d}]"
+
+    def fingerprint(self) -> str:
+        digest = hashlib.blake2b(repr((self.images.shape, self.classes)).encode(), digest_size=8)
+        digest.update(self.labels.tobytes())
+        for index in np.linspace(0, len(self) - 1, SAMPLED).astype(int):
+            digest.update(np.ascontiguousarray(self.images[index]).tobytes())
+        return digest.hexdigest()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        if isinstance(self.images, np.memmap) and self.images.filename is not None:
+            state["images"] = Path(self.images.filename)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if isinstance(self.images, Path):
+            self.images = np.load(self.images, mmap_mode="r", allow_pickle=False)
+
+
+@dataclass(frozen=True)
+class ArrayFolder:
+    """Arrays in a folder: {train,val,test}_{images,labels}.npy and, optionally, classes.json with the names.
+
+    Without val files, `holdout` of the training pictures, stratified by class, are kept for validation.
+    """
+
+    holdout: float = 0.1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        refuse_impossible_share(self.holdout, "holdout")
+
+    def open(self, split: str, root: Path | None) -> Source:
+        refuse_other_splits(split, SPLITS)
+        root = needs(root, LAYOUT)
+        there = [name for name in SPLITS if (root / f"{name}_images.npy").exists()]
+        if split == "test" and "test" not in there:
+            raise NoSplit("there is no split 'test'. Add test_images.npy and test_labels.npy.", path=str(root))
+        own_val = "val" in there
+        source = read(root, "train" if split == "val" and not own_val else split)
+        if split == "test" or own_val:
+            return source
+        return held_out(source, split, self.holdout, self.seed, "add val_images.npy and val_labels.npy")
+
+
+def read(root: Path, split: str) -> Arrays:
+    images_path, labels_path = root / f"{split}_images.npy", root / f"{split}_labels.npy"
+    images, labels = mapped(images_path), mapped(labels_path)
+    colors = images.ndim == 4 and images.shape[3] == 3
+    if images.dtype != np.uint8 or not (images.ndim == 3 or colors):
+        raise DataError(
+            f"shape {images.shape} and type {images.dtype}. Store uint8, pictures x height x width, or x 3 with colors.",
+            path=str(images_path),
+        )
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+        raise DataError(
+            f"shape {labels.shape} and type {labels.dtype}. Store one whole number a picture.", path=str(labels_path)
+        )
+    if not len(images) or len(images) != len(labels):
+        raise DataError(f"{len(labels)} labels for {len(images)} pictures. Store one a picture.", path=str(labels_path))
+    classes = class_names(root)
+    wrong = np.flatnonzero((labels < 0) | (labels >= len(classes)))
+    if len(wrong):
+        raise DataError(
+            f"label {labels[wrong[0]]} at [{wrong[0]}] is out of range. There are {len(classes)} classes, counted from 0.",
+            path=str(labels_path),
+        )
+    return Arrays(images, labels, classes, str(images_path))
+
+
+def mapped(path: Path) -> np.ndarray:
+    if not path.is_file():
+        raise DataError(f"there is no such file. Expected {LAYOUT}.", path=str(path))
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise DataError(f"not an array that can be read ({error}). Write it with numpy.save.", path=str(path)) from error
+
+
+def class_names(root: Path) -> list[str]:
+    """Those of classes.json, else as many numbers as the largest training label asks for."""
+    path = root / "classes.json"
+    if not path.exists():
+        labels = mapped(root / "train_labels.npy")
+        return [str(label) for label in range(int(labels.max(initial=-1)) + 1)]
+    names = json_in(path, "Store a list of class names")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+        raise DataError("not a list of different names. Store one string a class, in the order of the labels.", path=str(path))
+    return names

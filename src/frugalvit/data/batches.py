@@ -1,0 +1,112 @@
+"""Batch i is a function of (seed, i), whatever the number of worker processes that read ahead."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from PIL import Image as Pillow
+from torch.utils.data import DataLoader, Dataset
+
+from frugalvit.data.augment import Augment
+from frugalvit.data.batch import Batch
+from frugalvit.data.order import Order, batch_indices
+from frugalvit.data.preprocess import Preprocess
+from frugalvit.data.randomness import Stream, numpy_generator
+from frugalvit.data.source import Source
+from frugalvit.errors import DataError
+
+
+@dataclass(frozen=True)
+class TrainingBatches(Dataset[Batch]):
+    """Batch `step` of a training: which pictures, and each one augmented by draws of its own."""
+
+    source: Source
+    augment: Augment
+    order: Order
+    seed: int
+    batch: int
+    preprocess: Preprocess
+
+    def __getitem__(self, step: int) -> Batch:
+        wanted = batch_indices(self.order, self.source.labels, self.seed, step, self.batch)
+        pictures, bad, used = [], [], []
+        for position, index in enumerate(wanted):
+            picture, place, unreadable = readable(self.source, int(index))
+            bad += unreadable
+            used.append(place)
+            draw = numpy_generator(self.seed, step, Stream.AUGMENT, position)
+            size = self.preprocess.height, self.preprocess.width
+            pictures.append(self.augment.apply(picture.convert(self.preprocess.mode), *size, draw))
+        indices = np.array(used)
+        return stacked(pictures, self.source.labels[indices], indices, tuple(bad))
+
+
+@dataclass(frozen=True)
+class EvaluationBatches(Dataset[Batch]):
+    """The pictures of a split in order, framed as at prediction; an unreadable one has the label −1."""
+
+    source: Source
+    batch: int
+    preprocess: Preprocess
+
+    def __len__(self) -> int:
+        return math.ceil(len(self.source) / self.batch)
+
+    def __getitem__(self, number: int) -> Batch:
+        indices = np.arange(number * self.batch, min((number + 1) * self.batch, len(self.source)))
+        pictures, labels, bad = [], [], []
+        for index in indices:
+            label = int(self.source.labels[index])
+            try:
+                picture = self.source.picture(int(index))
+            except DataError:
+                picture, label = Pillow.new(self.preprocess.mode, (self.preprocess.width, self.preprocess.height)), -1
+                bad.append(self.source.name(int(index)))
+            pictures.append(self.preprocess.framed(picture))
+            labels.append(label)
+        return stacked(pictures, np.array(labels), indices, tuple(bad))
+
+
+def readable(source: Source, index: int) -> tuple[Pillow.Image, int, list[str]]:
+    """The picture, or the next one of the source that can be read; its place; and the names of those that cannot."""
+    bad: list[str] = []
+    for offset in range(len(source)):
+        place = (index + offset) % len(source)
+        try:
+            return source.picture(place), place, bad
+        except DataError:
+            bad.append(source.name(place))
+    raise DataError(f"not one of the {len(source)} pictures can be read, the first being {source.name(index)}.")
+
+
+def stacked(pictures: list[Pillow.Image], labels: np.ndarray, indices: np.ndarray, bad: tuple[str, ...]) -> Batch:
+    image_BHWC = np.stack([np.atleast_3d(np.asarray(picture)) for picture in pictures])
+    return Batch(
+        torch.from_numpy(np.ascontiguousarray(image_BHWC.transpose(0, 3, 1, 2))),
+        torch.from_numpy(labels.astype(np.int64)),
+        torch.from_numpy(indices.astype(np.int64)),
+        bad=bad,
+    )
+
+
+def read(batches: Dataset[Batch], numbers: range, workers: int) -> Iterator[Batch]:
+    """Those batches in order, read ahead by `workers` processes; 0 reads in this one."""
+    loader = DataLoader(
+        batches,
+        batch_size=None,
+        sampler=numbers,
+        num_workers=workers,
+        generator=torch.Generator(),  # a loader draws a seed for its workers, which use none: not from the global one
+        worker_init_fn=one_thread if workers else None,
+        prefetch_factor=4 if workers else None,
+    )
+    return iter(loader)
+
+
+def one_thread(worker: int) -> None:
+    """Workers share the cores; each one alone must not take all of them."""
+    torch.set_num_threads(1)

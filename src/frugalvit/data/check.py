@@ -1,0 +1,184 @@
+"""A check of a data set before it is trained on: what is there, what is wrong, and what to do about it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from frugalvit.data.files import Files, files_in, folders_in, pictures_in
+from frugalvit.data.findings import Counts, Finding, Report, span
+from frugalvit.data.folder import ImageFolder, split_folders
+from frugalvit.data.look import Look, look
+from frugalvit.data.recognize import recognized
+from frugalvit.data.source import SPLITS, DatasetPart, Source
+from frugalvit.data.split import NoSplit
+from frugalvit.errors import DataError
+
+FEW = 10  # pictures of a class in train, below which it is worth a warning
+UNEVEN = 10  # times as many pictures in the largest class as in the smallest
+LARGE = 1024  # pixels of the median side, above which decoding is the bottleneck
+
+UNREADABLE = {
+    "missing": ("cannot be found", "Restore them, or remove them from the list."),
+    "empty": ("are empty files", "Copy them again, or delete them."),
+    "not a picture": ("are no pictures, whatever their names say", "Delete them, or replace them by pictures."),
+    "broken": ("are broken or cut short", "Copy them again, or delete them."),
+}
+STORED = {
+    "CMYK": "Their colors are converted to RGB; look at a few, since print profiles are ignored.",
+    "16-bit": "They are scaled to 8 bits.",
+    "palette": "They are converted to RGB.",
+    "alpha": "Transparency is dropped, so that what lies beneath shows; flatten them if that matters.",
+    "black and white": "They are converted to gray or RGB.",
+}
+
+
+def check(root: Path, progress: Callable[[int, int], None] | None = None) -> Report:
+    """Look at every picture at `root`. `progress` is told how many are done, of how many."""
+    findings: list[Finding] = []
+    dataset: DatasetPart | None = None
+    sources: dict[str, Source] = {}
+    try:
+        dataset = recognized(root)
+        sources = folder_splits(root, findings) if isinstance(dataset, ImageFolder) else splits(dataset, root, findings)
+    except DataError as error:
+        findings.append(Finding("error", f"{error.path}: {error.problem.rstrip('.')}", ""))
+    looks = looked(sources, progress)
+    findings += [*about_counts(sources), *about_pictures(sources, looks), *about_copies(sources, looks)]
+    readable = [one for split in looks.values() for one in split if not one.problem]
+    order = {"error": 0, "warning": 1, "note": 2}
+    return Report(
+        root=str(root),
+        dataset=repr(dataset) if dataset is not None else "",
+        counts=tuple(counted(split, source) for split, source in sources.items()),
+        width=span([one.width for one in readable]),
+        height=span([one.height for one in readable]),
+        kinds=tuple(Counter(one.kind for one in readable).most_common()),
+        findings=tuple(sorted(findings, key=lambda finding: order[finding.severity])),
+    )
+
+
+def splits(dataset: DatasetPart, root: Path, findings: list[Finding]) -> dict[str, Source]:
+    """What can be opened; what cannot is a finding. A test split that is the val split is left out."""
+    found: dict[str, Source] = {}
+    for split in SPLITS:
+        try:
+            found[split] = dataset.open(split, root)
+        except NoSplit as error:
+            findings.append(Finding("note", error.problem.rstrip("."), ""))
+        except DataError as error:
+            findings.append(Finding("error", f"{error.path}: {error.problem.rstrip('.')}", ""))
+    if {"val", "test"} <= set(found) and found["val"].fingerprint() == found["test"].fingerprint():
+        del found["test"]
+    return found
+
+
+def folder_splits(root: Path, findings: list[Finding]) -> dict[str, Source]:
+    """The splits of an image folder, however incomplete: all that is wrong with its classes becomes findings."""
+    folders = split_folders(root)
+    classes = sorted({name for folder in folders.values() for name in folders_in(folder)})
+    found: dict[str, Source] = {}
+    left_out: Counter[str] = Counter()
+    for split, folder in folders.items():
+        own = {name: pictures_in(folder / name) for name in folders_in(folder)}
+        names = [f"{name}/{picture}" for name, pictures in own.items() for picture in pictures]
+        labels = [classes.index(name) for name, pictures in own.items() for _ in pictures]
+        found[split] = Files(folder, names, labels, classes)
+        empty = [name for name, pictures in own.items() if not pictures]
+        if empty:
+            findings.append(Finding("error", f"{split}: class folders without pictures", "Fill or remove them.", tuple(empty)))
+        absent = [name for name in classes if name not in own]
+        if absent:
+            problem = f"{split}: classes of other splits have no folder here"
+            findings.append(Finding("error", problem, "Give every split the same class folders.", tuple(absent)))
+        others = (file for name, pictures in own.items() for file in set(files_in(folder / name)) - set(pictures))
+        left_out.update(Path(file).suffix.lower() or "none" for file in others)
+    if left_out:
+        endings = ", ".join(f"{ending} {count}" for ending, count in left_out.most_common())
+        findings.append(
+            Finding("note", f"files with other endings are left out: {endings}", "Convert those that are pictures.")
+        )
+    if "val" not in folders:
+        findings.append(Finding("note", "there is no val folder", f"{ImageFolder()} keeps a part of train for it."))
+    return found
+
+
+def looked(sources: dict[str, Source], progress: Callable[[int, int], None] | None) -> dict[str, list[Look]]:
+    total = sum(map(len, sources.values()))
+    done = 0
+    looks: dict[str, list[Look]] = {}
+    for split, source in sources.items():
+        looks[split] = []
+        for index in range(len(source)):
+            looks[split].append(look(source, index))
+            done += 1
+            if progress is not None:
+                progress(done, total)
+    return looks
+
+
+def counted(split: str, source: Source) -> Counts:
+    numbers = np.bincount(source.labels, minlength=len(source.classes)).tolist()
+    return Counts(split, len(source), tuple(zip(source.classes, numbers, strict=True)))
+
+
+def about_counts(sources: dict[str, Source]) -> Iterator[Finding]:
+    if "train" not in sources:
+        return
+    classes = [(name, count) for name, count in counted("train", sources["train"]).classes if count]
+    if len(classes) < 2:
+        yield Finding("error", f"train has {len(classes)} class(es) with pictures", "There must be two to tell apart.")
+        return
+    few = tuple(f"{name} {count}" for name, count in classes if count < FEW)
+    if few:
+        yield Finding("warning", f"classes with fewer than {FEW} pictures in train", "Add pictures, or merge classes.", few)
+    (least, low), (most, high) = (pick(classes, key=lambda pair: pair[1]) for pick in (min, max))
+    if high >= UNEVEN * low:
+        problem = f"train is uneven: {high} pictures of {most}, {low} of {least}"
+        yield Finding("warning", problem, "Read the accuracy of each class, not only the mean; add pictures of the rare ones.")
+
+
+def about_pictures(sources: dict[str, Source], looks: dict[str, list[Look]]) -> Iterator[Finding]:
+    pairs = [(one, sources[split].name(index)) for split in looks for index, one in enumerate(looks[split])]
+    for problem, (words, cure) in UNREADABLE.items():
+        bad = tuple(name for one, name in pairs if one.problem == problem)
+        if bad:
+            yield Finding("error", f"{len(bad)} pictures {words}", cure, bad)
+    for kind, cure in STORED.items():
+        names = tuple(name for one, name in pairs if one.kind == kind)
+        if names:
+            yield Finding("note", f"{len(names)} pictures are stored as {kind}", cure, names)
+    rotated = tuple(name for one, name in pairs if one.rotated)
+    if rotated:
+        yield Finding("note", f"{len(rotated)} pictures are rotated by their EXIF", "They are turned upright.", rotated)
+    moving = tuple(name for one, name in pairs if one.frames > 1)
+    if moving:
+        yield Finding("note", f"{len(moving)} files hold several pictures", "The first of each is used.", moving)
+    sides = [min(one.width, one.height) for one, _ in pairs if not one.problem]
+    if sides and np.median(sides) > LARGE:
+        problem = f"half of the pictures are larger than {LARGE} pixels"
+        yield Finding("note", problem, "Shrink them once, to 512 or so: most of the time goes into decoding.")
+
+
+def about_copies(sources: dict[str, Source], looks: dict[str, list[Look]]) -> Iterator[Finding]:
+    """The same bytes in train and elsewhere, under two labels, or twice."""
+    places: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for split, ones in looks.items():
+        for index, one in enumerate(ones):
+            if not one.problem:
+                places[one.digest].append((split, index))
+    copies = [group for group in places.values() if len(group) > 1]
+    leaks = [group for group in copies if len({split for split, _ in group}) > 1]
+    twice = [group for group in copies if len({split for split, _ in group}) == 1]
+    torn = [group for group in copies if len({int(sources[split].labels[index]) for split, index in group}) > 1]
+    for groups, problem, cure in (
+        (leaks, "are in more than one split", "Delete them from train, or the accuracy of val and test says too much."),
+        (torn, "are there under two labels", "Keep the right one."),
+        (twice, "are there twice in one split", "Delete the copies, before a part is kept for validation."),
+    ):
+        if groups:
+            names = tuple(" = ".join(sources[split].name(index) for split, index in group) for group in groups)
+            yield Finding("warning", f"{len(groups)} pictures {problem}", cure, names)

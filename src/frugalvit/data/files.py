@@ -1,0 +1,129 @@
+"""Pictures that lie in files, and folders of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image as Pillow
+
+from frugalvit.data.preprocess import opened
+from frugalvit.errors import DataError
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm")
+LISTED = 5  # names in an error message
+
+
+class Files:
+    """Pictures in files below one folder, decoded when they are asked for."""
+
+    def __init__(self, root: Path, names: Sequence[str], labels: Sequence[int] | np.ndarray, classes: Sequence[str]):
+        self.root = root
+        self.names = tuple(names)  # relative to the root
+        self.labels = np.asarray(labels, dtype=np.int64)
+        self.classes = tuple(classes)
+        assert len(self.names) == len(self.labels)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def path(self, index: int) -> Path:
+        return Path(self.name(index))
+
+    def picture(self, index: int) -> Pillow.Image:
+        return opened(self.path(index))
+
+    def name(self, index: int) -> str:
+        return os.path.join(self.root, self.names[index])  # noqa: PTH118 -- a million times, so no Path for each
+
+    def fingerprint(self) -> str:
+        """Of names below the root, so that a moved folder keeps its fingerprint; a missing file counts as size -1."""
+        digest = hashlib.blake2b(repr(self.classes).encode(), digest_size=8)
+        for index, name in enumerate(self.names):
+            try:
+                size = os.stat(self.name(index)).st_size  # noqa: PTH116
+            except OSError:
+                size = -1
+            digest.update(f"{name}\0{size}\n".encode(errors="surrogateescape"))
+        digest.update(self.labels.tobytes())
+        return digest.hexdigest()
+
+
+def folders_in(folder: Path) -> list[str]:
+    """The names of the folders in a folder, sorted; hidden ones are left out, links followed."""
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
+
+
+def pictures_in(folder: Path) -> list[str]:
+    """The names of the files in a folder that end like pictures, sorted; hidden ones are left out, links followed."""
+    return [name for name in files_in(folder) if name.lower().endswith(ENDINGS)]
+
+
+def files_in(folder: Path) -> list[str]:
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if not entry.name.startswith(".") and not entry.is_dir())
+
+
+def from_class_folders(root: Path, folders: Sequence[str], classes: Sequence[str]) -> Files:
+    """The pictures of `root/<folder>/*`, the n-th folder being the n-th class."""
+    names: list[str] = []
+    labels: list[int] = []
+    for label, folder in enumerate(folders):
+        found = pictures_in(root / folder)
+        if not found:
+            deeper = " They must lie directly in it, not in folders inside." if folders_in(root / folder) else ""
+            endings = " ".join(ending.lstrip(".") for ending in ENDINGS)
+            raise DataError(
+                f"no pictures in this class folder ({endings}).{deeper} Add some, or remove the folder.",
+                path=str(root / folder),
+            )
+        names += [f"{folder}/{name}" for name in found]
+        labels += [label] * len(found)
+    return Files(root, names, labels, classes)
+
+
+def refuse_other_classes(own: Iterable[str], expected: Iterable[str], path: str, than: str) -> None:
+    """Raise unless two splits have the same classes in the same order; else labels would mean different things."""
+    own, expected = list(own), list(expected)
+    if own == expected:
+        return
+    missing, extra = [one for one in expected if one not in set(own)], [one for one in own if one not in set(expected)]
+    differences = [f"{word}: {listed(names)}" for word, names in (("missing", missing), ("extra", extra)) if names]
+    raise DataError(
+        f"its classes are not those of {than} ({'; '.join(differences) or 'their order differs'}). "
+        "Give every split the same classes, under the same names.",
+        path=path,
+    )
+
+
+def json_in(file: Path, cure: str) -> Any:
+    if not file.is_file():
+        raise DataError(f"there is no such file. {cure}.", path=str(file))
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"not JSON ({error}). {cure}.", path=str(file)) from error
+
+
+def listed(names: Sequence[object]) -> str:
+    """The first few names, and how many more there are."""
+    more = f" (+{len(names) - LISTED} more)" if len(names) > LISTED else ""
+    return ", ".join(map(str, names[:LISTED])) + more
+
+
+def unique_names(names: Sequence[str], ids: Sequence[str]) -> list[str]:
+    """Names as they are, followed by the id where two are equal."""
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    return [name if counts[name] == 1 else f"{name} ({own})" for name, own in zip(names, ids, strict=True)]

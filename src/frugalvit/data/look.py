@@ -1,0 +1,74 @@
+"""A look at one picture: its size, how it is stored, and whether it can be read."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image as Pillow
+from PIL import UnidentifiedImageError
+
+from frugalvit.data.files import Files
+from frugalvit.data.preprocess import opened
+from frugalvit.data.source import Source
+from frugalvit.data.split import Picked
+
+ORIENTATION = 0x0112  # the EXIF tag; 1 is upright
+KINDS = {"RGB": "color", "L": "gray", "P": "palette", "PA": "palette", "1": "black and white", "LA": "alpha", "La": "alpha"}
+KINDS |= {"RGBA": "alpha", "RGBa": "alpha"}
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one picture is like, as it is shown (upright), or the problem with it."""
+
+    width: int
+    height: int
+    kind: str  # color, gray, alpha, palette, 16-bit, CMYK, ...
+    rotated: bool  # by its EXIF
+    frames: int
+    digest: str  # of its bytes
+    problem: str = ""  # "missing", "empty", "not a picture" or "broken"
+
+
+def look(source: Source, index: int) -> Look:
+    """At a picture of a source. Whatever is wrong with it is in the answer; nothing is raised."""
+    while isinstance(source, Picked):
+        index = int(source.indices[index])
+        source = source.source
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Pillow, about EXIF and sizes
+        if isinstance(source, Files):
+            return at_file(source.path(index))
+        picture = source.picture(index)
+        digest = hashlib.blake2b(picture.tobytes(), digest_size=16).hexdigest()
+        return Look(*picture.size, kind_of(picture.mode), False, 1, digest)
+
+
+def at_file(path: Path) -> Look:
+    digest = ""
+    try:
+        data = path.read_bytes()
+        digest = hashlib.blake2b(data, digest_size=16).hexdigest()
+        if not data:
+            return unreadable("empty", digest)
+        with Pillow.open(path) as file:
+            kind, frames = kind_of(file.mode), getattr(file, "n_frames", 1)
+            rotated = file.getexif().get(ORIENTATION, 1) in range(2, 9)
+        return Look(*opened(path).size, kind, rotated, frames, digest)
+    except FileNotFoundError:
+        return unreadable("missing", digest)
+    except UnidentifiedImageError:
+        return unreadable("not a picture", digest)
+    except Exception:  # decoders fail in many ways, and one picture must not end the check
+        return unreadable("broken", digest)
+
+
+def unreadable(problem: str, digest: str) -> Look:
+    return Look(0, 0, "", False, 0, digest, problem)
+
+
+def kind_of(mode: str) -> str:
+    return "16-bit" if mode.startswith(("I", "F")) else KINDS.get(mode, mode)

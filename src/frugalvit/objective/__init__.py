@@ -1,0 +1,1 @@
+"""What is minimized: a sum of named terms."""

@@ -1,0 +1,67 @@
+"""Losses between one head's logits and the batch's targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax, one_hot
+
+from frugalvit.data.batch import Batch
+from frugalvit.errors import SpecError, at
+
+
+def refuse_smoothing(smoothing: float) -> None:
+    if isinstance(smoothing, (int, float)) and not 0 <= smoothing < 1:
+        with at("smoothing"):
+            raise SpecError(f"a smoothing of {smoothing}. Use 0 up to below 1.")
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """−Σ_k t_k log softmax(z)_k, mean over the batch, t = (1 − ε) y + ε / K (Szegedy et al. 2016).
+
+    Smoothing and mixing are both affine in the labels, so smoothing a mixed target equals mixing smoothed ones.
+    """
+
+    smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        refuse_smoothing(self.smoothing)
+
+    def build(self, counts_C: Tensor) -> SoftTargets:
+        return SoftTargets(self.smoothing, torch.ones(len(counts_C)))
+
+
+@dataclass(frozen=True)
+class WeightedCrossEntropy:
+    """Cross-entropy in which a class counts by n / (K n_k), so that rare classes weigh as much as frequent ones."""
+
+    smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        refuse_smoothing(self.smoothing)
+
+    def build(self, counts_C: Tensor) -> SoftTargets:
+        counts_C = counts_C.double().clamp(min=1)
+        return SoftTargets(self.smoothing, (counts_C.sum() / (len(counts_C) * counts_C)).float())
+
+
+class SoftTargets(nn.Module):
+    weight_C: Tensor
+
+    def __init__(self, smoothing: float, weight_C: Tensor):
+        super().__init__()
+        self.smoothing = smoothing
+        self.register_buffer("weight_C", weight_C, persistent=False)
+
+    def forward(self, logits_BC: Tensor, batch: Batch) -> Tensor:
+        target_BC = batch.target_BC
+        if target_BC is None:
+            target_BC = one_hot(batch.label_B, logits_BC.shape[1]).to(torch.float32)
+        smooth_BC = target_BC * (1 - self.smoothing) + self.smoothing / logits_BC.shape[1]
+        return -(smooth_BC * self.weight_C * log_softmax(logits_BC.float(), -1)).sum(-1).mean()
+
+
+Loss = CrossEntropy | WeightedCrossEntropy

@@ -1,0 +1,81 @@
+"""Recipes by name: `deit.imagenet` is the function `imagenet` in recipes/deit.py; `mylab.runs:night` is the user's own."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import json
+import pkgutil
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from frugalvit import recipes
+from frugalvit.errors import SpecError, at, suggestion
+from frugalvit.spec import decode, override
+from frugalvit.train.recipe import Recipe
+from frugalvit.zoo.find import called
+
+
+BESIDE = ("data_fingerprint", "ready_model")  # what a run's recipe.json holds beside the recipe
+
+
+@functools.cache
+def functions() -> dict[str, Callable[..., Recipe]]:
+    """Every recipe of the package."""
+    found: dict[str, Callable[..., Recipe]] = {}
+    for file in pkgutil.iter_modules(recipes.__path__):
+        if file.name != "find":
+            module = importlib.import_module(f"{recipes.__name__}.{file.name}")
+            for name, value in vars(module).items():
+                if inspect.isfunction(value) and value.__module__ == module.__name__ and is_recipe(value):
+                    found[f"{file.name}.{name}"] = value
+    return found
+
+
+def is_recipe(function: Callable[..., object]) -> bool:
+    """A recipe is called by keywords alone, all of which have defaults."""
+    signature = inspect.signature(function)
+    keywords = all(one.kind is one.KEYWORD_ONLY and one.default is not one.empty for one in signature.parameters.values())
+    return keywords and signature.return_annotation in (Recipe, "Recipe")
+
+
+def recipe(name: str, *overrides: str, parts: Iterable[type] = ()) -> Recipe:
+    """The recipe of that name, of a run folder, or of a function of the user's, with `name=value` texts carried out."""
+    saved = Path(name) / "recipe.json" if Path(name).is_dir() else Path(name)
+    if saved.suffix == ".json" and saved.exists():
+        with at(str(saved)):
+            return override(from_file(saved, parts), *overrides)
+    function = own_function(name) if ":" in name else functions().get(name)
+    if function is None:
+        raise SpecError(f"no recipe is called '{name}'. {suggestion(name, functions())} `frugalvit list recipes` shows all.")
+    with at(name):
+        made = called(function, {}, overrides)
+        if not isinstance(made, Recipe):
+            raise SpecError(f"the function returned {type(made).__name__}, not a Recipe.")
+        return made
+
+
+def from_file(path: Path, parts: Iterable[type]) -> Recipe:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise SpecError(f"is not JSON ({error}).") from error
+    held = {key: value for key, value in found.items() if key not in BESIDE} if isinstance(found, dict) else found
+    return decode(held, Recipe, parts)
+
+
+def own_function(name: str) -> Callable[..., Recipe]:
+    """`mylab.runs:night7`, imported from the current folder as well."""
+    module, _, attribute = name.partition(":")
+    sys.path.insert(0, "")
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except Exception as error:  # a module of the user's may fail in any way
+        raise SpecError(f"'{module}' cannot be imported ({error}).", path=name) from error
+    finally:
+        sys.path.remove("")
+    if not callable(found):
+        raise SpecError(f"'{module}' has no function '{attribute}'.", path=name)
+    return found

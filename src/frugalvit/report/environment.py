@@ -1,0 +1,53 @@
+"""Where a run ran: versions, commit, command. No user name and no host name."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("frugalvit", "torch", "torchvision", "numpy", "pillow")
+
+
+def environment(commit: str | None = None) -> dict[str, Any]:
+    """What is known of this process. `commit` is that of the working directory unless given; "-dirty" marks changes."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: version(name) for name in PACKAGES},
+        "commit": commit or commit_here(),
+        "command": command(sys.argv),
+        "cpus": os.cpu_count(),
+    }
+
+
+def version(name: str) -> str | None:
+    """A package's version, without importing it."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def commit_here() -> str | None:
+    words = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    quiet = os.environ | {"GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        found = subprocess.run(words, capture_output=True, text=True, timeout=10, env=quiet, check=False)
+    except (OSError, subprocess.SubprocessError, UnicodeError):
+        return None
+    return found.stdout.strip() or None
+
+
+def command(words: list[str]) -> list[str]:
+    """The command line; the home folder, which tells a user's name, becomes `~`."""
+    try:
+        home = str(Path.home())
+    except RuntimeError:
+        home = "/"
+    named = [Path(words[0]).name, *words[1:]] if words else []
+    return named if home == "/" else [word.replace(f"{home}/", "~/") if word != home else "~" for word in named]

@@ -1,0 +1,46 @@
+"""The moving average of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from frugalvit.errors import SpecError
+
+
+@dataclass(frozen=True)
+class Ema:
+    """w̄ ← d w̄ + (1 − d) w after every step; early on, d is at most (1 + t) / (10 + t), so that w̄ forgets its start."""
+
+    decay: float = 0.99996
+
+    def __post_init__(self) -> None:
+        if isinstance(self.decay, float) and not 0 <= self.decay < 1:
+            raise SpecError(f"a decay of {self.decay}. Use 0 up to below 1.", path="decay")
+
+    def rate(self, step: int) -> float:
+        return min(self.decay, (1 + step) / (10 + step))
+
+
+class Average:
+    """The averaged tensors of a module, under its own names."""
+
+    def __init__(self, spec: Ema, module: nn.Module):
+        self.spec = spec
+        self.tensors = {name: value.detach().clone() for name, value in module.state_dict().items()}
+
+    @torch.no_grad()
+    def update(self, module: nn.Module, step: int) -> None:
+        rate = self.spec.rate(step)
+        for name, value in module.state_dict().items():
+            if value.is_floating_point():
+                self.tensors[name].lerp_(value, 1 - rate)
+            else:
+                self.tensors[name].copy_(value)
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, value in tensors.items():
+            self.tensors[name].copy_(value)

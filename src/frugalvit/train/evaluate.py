@@ -1,0 +1,100 @@
+"""How good a model is on a split: yields (name, value)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from frugalvit.data.batches import EvaluationBatches, read
+from frugalvit.data.finish import normalize
+from frugalvit.data.preprocess import Preprocess
+from frugalvit.data.source import Source
+from frugalvit.errors import DataError
+from frugalvit.nn.model import VisionTransformer
+from frugalvit.nn.readout import Fusion, MeanLogits, fuse
+from frugalvit.train.devices import Place
+
+
+@torch.inference_mode()
+def logits_and_labels(
+    module: VisionTransformer,
+    source: Source,
+    preprocess: Preprocess,
+    place: Place,
+    *,
+    batch: int = 256,
+    workers: int = 0,
+    fusion: Fusion = MeanLogits(),
+) -> tuple[Tensor, Tensor]:
+    """The fused logits_NC in fp32 and labels_N of every readable picture. The last batch is padded, so shapes are static."""
+    training = module.training
+    module.eval()
+    reader = EvaluationBatches(source, batch, preprocess)
+    logits, labels = [], []
+    try:
+        for one in read(reader, range(len(reader)), workers):
+            image_BCHW = padded(one.image_BCHW, batch).to(place.device)
+            with place.autocast():
+                outputs = module(normalize(image_BCHW, preprocess.mean, preprocess.std))
+            logits.append(fuse(outputs, fusion)[: len(one.label_B)].float().cpu())
+            labels.append(one.label_B)
+    finally:
+        module.train(training)
+    logits_NC, labels_N = torch.cat(logits), torch.cat(labels)
+    return logits_NC[labels_N >= 0], labels_N[labels_N >= 0]
+
+
+def padded(image_BCHW: Tensor, batch: int) -> Tensor:
+    missing = batch - len(image_BCHW)
+    return torch.cat([image_BCHW, image_BCHW[:1].expand(missing, -1, -1, -1)]) if missing else image_BCHW
+
+
+def measures(logits_NC: Tensor, labels_N: Tensor) -> Iterator[tuple[str, float]]:
+    """Top-1 and top-5 in percent, mean cross-entropy, and expected calibration error over 15 bins, in percent."""
+    if not len(labels_N):
+        raise DataError("there is no readable picture to evaluate on.")
+    ranks_NK = logits_NC.topk(min(5, logits_NC.shape[1])).indices
+    hits_NK = ranks_NK == labels_N[:, None]
+    yield "top1", 100 * hits_NK[:, 0].double().mean().item()
+    yield "top5", 100 * hits_NK.any(1).double().mean().item()
+    yield "loss", cross_entropy(logits_NC.double(), labels_N).item()
+    yield "calibration_error", 100 * calibration_error(logits_NC, labels_N)
+    yield "pictures", len(labels_N)
+
+
+def calibration_error(logits_NC: Tensor, labels_N: Tensor, bins: int = 15) -> float:
+    """Σ_b (n_b / n) |accuracy_b − confidence_b| over equal bins of confidence (Guo et al. 2017, eq. 3)."""
+    confidence_N, guess_N = logits_NC.double().softmax(-1).max(-1)
+    right_N = (guess_N == labels_N).double()
+    bin_N = (confidence_N * bins).ceil().long().clamp(1, bins) - 1
+    gaps = torch.zeros(bins, dtype=torch.float64).index_add(0, bin_N, right_N - confidence_N)
+    return (gaps.abs().sum() / len(labels_N)).item()
+
+
+def per_class(logits_NC: Tensor, labels_N: Tensor, classes: tuple[str, ...]) -> dict[str, dict[str, float]]:
+    """Recall, precision and the number of pictures of each class."""
+    guess_N = logits_NC.argmax(-1)
+    found = {}
+    for index, name in enumerate(classes):
+        mine, guessed = labels_N == index, guess_N == index
+        hits = (mine & guessed).sum().item()
+        found[name] = {
+            "recall": 100 * hits / max(mine.sum().item(), 1),
+            "precision": 100 * hits / max(guessed.sum().item(), 1),
+            "pictures": mine.sum().item(),
+        }
+    return found
+
+
+def evaluate(module: VisionTransformer, source: Source, preprocess: Preprocess, place: Place, workers: int) -> dict[str, float]:
+    """The measures of a module on a split, by name."""
+    return dict(measures(*logits_and_labels(module, source, preprocess, place, workers=workers)))
+
+
+def in_full_precision(place: Place) -> Place:
+    """The same device without autocast: for comparisons between devices."""
+    return replace(place, precision="fp32")

@@ -1,0 +1,74 @@
+"""From a recipe and its data to something that can step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from frugalvit.data.batches import TrainingBatches
+from frugalvit.data.order import steps_per_epoch
+from frugalvit.data.preprocess import Preprocess
+from frugalvit.data.randomness import Stream, key
+from frugalvit.data.source import Source
+from frugalvit.nn.model import VisionTransformer
+from frugalvit.train.average import Average
+from frugalvit.train.devices import Place
+from frugalvit.train.duration import total_steps
+from frugalvit.train.loop import Cadence, cadence_of
+from frugalvit.train.optimizer import parameter_groups, peak_lr
+from frugalvit.train.recipe import Recipe, filled, preprocess_of
+from frugalvit.train.schedule import Clock
+from frugalvit.train.state import State
+from frugalvit.train.step import Step
+
+
+@dataclass(frozen=True)
+class Training:
+    """All that a recipe became."""
+
+    recipe: Recipe  # with the number of classes filled in
+    sources: Mapping[str, Source]
+    preprocess: Preprocess
+    place: Place
+    clock: Clock
+    cadence: Cadence
+    state: State
+    step: Step
+    batches: TrainingBatches
+
+
+def prepare(
+    recipe: Recipe,
+    sources: Mapping[str, Source],
+    place: Place,
+    *,
+    module: VisionTransformer | None = None,
+    objective: nn.Module | None = None,
+) -> Training:
+    """Build what is not given ready-made, and put it on the device."""
+    train = sources["train"]
+    recipe = filled(recipe, train)
+    per_epoch = max(steps_per_epoch(recipe.data.order, train.labels, recipe.batch) // recipe.accumulate, 1)
+    clock = Clock(total_steps(recipe.duration, per_epoch), per_epoch)
+    module = module or recipe.model.build(seed=key(recipe.seed, Stream.INIT) >> 1)
+    module.to(place.device).train()
+    counts_C = torch.from_numpy(np.bincount(train.labels, minlength=len(train.classes)))
+    heads = tuple(getattr(recipe.model.readout, "names", ("class",)))
+    objective = (objective or recipe.objective.build(heads, counts_C)).to(place.device)
+    groups = parameter_groups(module, recipe.optimizer, recipe.tune)
+    learned = list(objective.parameters())
+    if learned:
+        names = [f"objective.{name}" for name, _ in objective.named_parameters()]
+        groups.append({"params": learned, "names": names, "scale": 1.0, "weight_decay": 0.0})
+    optimizer = recipe.optimizer.build(groups, peak_lr(recipe.optimizer, recipe.pictures))
+    average = Average(recipe.average, module) if recipe.average else None
+    scaler = torch.amp.GradScaler(place.device.type) if place.scales_loss else None
+    state = State(module, objective, optimizer, average, scaler)
+    preprocess = preprocess_of(recipe)
+    step = Step(recipe, state, place, clock, preprocess)
+    batches = TrainingBatches(train, recipe.data.augment, recipe.data.order, recipe.seed, recipe.batch, preprocess)
+    return Training(recipe, sources, preprocess, place, clock, cadence_of(recipe, clock), state, step, batches)

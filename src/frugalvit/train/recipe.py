@@ -1,0 +1,103 @@
+"""A training as a value: model, data, objective, and how long and how fast to learn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from frugalvit.data.augment import Augment
+from frugalvit.data.dataset import Dataset
+from frugalvit.data.erase import Erasing
+from frugalvit.data.mix import Mix, NoMix
+from frugalvit.data.order import Order, Shuffled
+from frugalvit.data.preprocess import Preprocess, means_for
+from frugalvit.data.source import Source
+from frugalvit.data.subset import Subset
+from frugalvit.errors import SpecError
+from frugalvit.nn.model import Model
+from frugalvit.objective.objective import Objective
+from frugalvit.train.average import Ema
+from frugalvit.train.devices import PrecisionName
+from frugalvit.train.duration import Duration, Epochs
+from frugalvit.train.optimizer import Everything, Optimizer, Tune
+from frugalvit.train.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Data:
+    """Which pictures, and what is done to them."""
+
+    dataset: Dataset
+    augment: Augment
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)
+    std: tuple[float, ...] = (0.229, 0.224, 0.225)
+    crop: float = 0.875  # the share of the resized picture that evaluation keeps
+    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
+    order: Order = Shuffled()
+    erase: Erasing | None = None
+    mix: Mix = NoMix()
+    subset: Subset | None = None
+
+
+@dataclass(frozen=True)
+class EarlyStop:
+    """Stop when validation has not improved for so long; the best weights are the result."""
+
+    patience: Duration = Epochs(10)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides a training but the paths and the device."""
+
+    model: Model
+    data: Data
+    objective: Objective
+    optimizer: Optimizer
+    schedule: Schedule
+    duration: Duration
+    batch: int = 128
+    accumulate: int = 1  # batches whose gradients are added up to one step
+    clip: float | None = None  # of the gradient's norm
+    average: Ema | None = None  # where given, the averaged weights are the result
+    tune: Tune = Everything()
+    stop: EarlyStop | None = None
+    precision: PrecisionName = "auto"
+    evaluate: Duration = Epochs(1)
+    save: Duration = Epochs(1)
+    keep: int = 2  # checkpoints
+    log_every: int = 20  # steps
+    nonfinite: int = 20  # steps in a row with a loss or gradient that is no number, until the training ends
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "accumulate", "keep", "log_every", "nonfinite"):
+            value = getattr(self, name)
+            if isinstance(value, int) and value < 1:
+                raise SpecError(f"{value}. Use 1 and more.", path=name)
+
+    @property
+    def pictures(self) -> int:
+        """Pictures a step."""
+        return self.batch * self.accumulate
+
+
+def preprocess_of(recipe: Recipe) -> Preprocess:
+    """What evaluation and prediction do with a picture."""
+    image, data = recipe.model.image, recipe.data
+    same = len(data.mean) == image.channels
+    mean, std = (data.mean, data.std) if same else means_for(image.channels, data.mean, data.std)
+    return Preprocess(image.height, image.width, mean, std, data.crop, data.interpolation)
+
+
+def filled(recipe: Recipe, source: Source) -> Recipe:
+    """The recipe with the number of classes that the data has; another number is an error."""
+    classes = len(source.classes)
+    if recipe.model.classes is None:
+        return replace(recipe, model=replace(recipe.model, classes=classes))
+    if recipe.model.classes != classes:
+        raise SpecError(
+            f"the model has {recipe.model.classes} classes, the data {classes}. Leave it out (none), or set classes={classes}.",
+            path="recipe.model.classes",
+        )
+    return recipe

@@ -1,0 +1,110 @@
+"""One optimizer step: a function of the weights, the batches and the step's number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from frugalvit.data.batch import Batch
+from frugalvit.data.finish import normalize
+from frugalvit.data.preprocess import Preprocess
+from frugalvit.data.randomness import Stream, numpy_generator, torch_generator
+from frugalvit.train.devices import Place
+from frugalvit.train.optimizer import peak_lr
+from frugalvit.train.recipe import Recipe
+from frugalvit.train.schedule import Clock
+from frugalvit.train.state import State
+
+
+class Step:
+    """Takes steps and keeps sums on the device, so that nothing waits for it until a record is made."""
+
+    def __init__(self, recipe: Recipe, state: State, place: Place, clock: Clock, preprocess: Preprocess):
+        self.recipe = recipe
+        self.state = state
+        self.place = place
+        self.clock = clock
+        self.preprocess = preprocess
+        self.peak = peak_lr(recipe.optimizer, recipe.pictures)
+        self.sums: dict[str, Tensor] = {}
+        self.count = 0
+        self.in_a_row = torch.zeros((), device=place.device)  # non-finite steps until now
+        self.most_in_a_row = torch.zeros((), device=place.device)
+
+    def take(self, batches: Sequence[Batch]) -> None:
+        """Gradients of all batches, then one update; a step that is no number changes nothing and is counted."""
+        state, recipe = self.state, self.recipe
+        total = torch.zeros((), device=self.place.device)
+        for part, batch in enumerate(batches):
+            loss = self.gradients(batch, state.step * recipe.accumulate + part)
+            total = total + loss.detach()
+        if state.scaler is not None:
+            state.scaler.unscale_(state.optimizer)
+        parameters = [one for group in state.optimizer.param_groups for one in group["params"]]
+        norm = torch.nn.utils.clip_grad_norm_(parameters, recipe.clip or math.inf)
+        finite = torch.isfinite(total) & torch.isfinite(norm)
+        self.update(finite)
+        self.in_a_row = torch.where(finite, torch.zeros_like(self.in_a_row), self.in_a_row + 1)
+        self.most_in_a_row = torch.maximum(self.most_in_a_row, self.in_a_row)
+        self.add("loss", total)
+        self.add("gradient_norm", norm)
+        self.add("nonfinite", (~finite).float())
+        self.count += 1
+        state.step += 1
+
+    def gradients(self, batch: Batch, number: int) -> Tensor:
+        """Adds the gradients of batch `number` and returns its share of the loss."""
+        recipe, state, seed = self.recipe, self.state, self.recipe.seed
+        batch = self.finished(batch, number)
+        draws = None
+        if state.module.draws:
+            draws = state.module.random_draws(
+                len(batch.label_B), torch_generator(self.place.device, seed, number, Stream.DEPTH)
+            )
+        with self.place.autocast():
+            outputs = state.module(batch.image_BCHW, draws)
+            terms = state.objective(outputs, batch)
+        for name, value in terms.items():
+            self.add(name, value.detach() / recipe.accumulate)
+        loss = torch.stack(list(terms.values())).sum() / recipe.accumulate
+        (loss if state.scaler is None else state.scaler.scale(loss)).backward()
+        return loss
+
+    def finished(self, batch: Batch, number: int) -> Batch:
+        """On the device: floats, erased, mixed."""
+        recipe, device = self.recipe, self.place.device
+        image_BCHW = normalize(batch.image_BCHW.to(device, non_blocking=True), self.preprocess.mean, self.preprocess.std)
+        if recipe.data.erase is not None:
+            image_BCHW = recipe.data.erase.erase(image_BCHW, torch_generator(device, recipe.seed, number, Stream.ERASE))
+        batch = replace(batch, image_BCHW=image_BCHW, label_B=batch.label_B.to(device, non_blocking=True))
+        assert recipe.model.classes is not None
+        return recipe.data.mix.mix(batch, recipe.model.classes, 0.0, numpy_generator(recipe.seed, number, Stream.MIX))
+
+    def update(self, finite: Tensor) -> None:
+        state = self.state
+        lr = self.recipe.schedule.lr(state.step, self.peak, self.clock)
+        for group in state.optimizer.param_groups:
+            group["lr"] = lr * group["scale"]
+        if state.scaler is not None:
+            state.scaler.step(state.optimizer)
+            state.scaler.update()
+        else:
+            state.optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]  # fused optimizers skip by it
+            state.optimizer.step()
+        state.optimizer.zero_grad(set_to_none=True)
+        if state.average is not None:
+            state.average.update(state.module, state.step)
+
+    def add(self, name: str, value: Tensor) -> None:
+        self.sums[name] = self.sums[name] + value if name in self.sums else value.clone()
+
+    def taken(self) -> dict[str, float]:
+        """The means since the last call, the only place where the host waits for the device; `nonfinite` is a count."""
+        values = {name: value.item() / self.count for name, value in self.sums.items()}
+        values["nonfinite"] = round(values["nonfinite"] * self.count)
+        self.sums, self.count = {}, 0
+        return values

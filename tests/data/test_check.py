@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+from tests.data.trees import arrays, class_folders, inaturalist, picture, tiny_imagenet, write
+
+from frugalvit.data.check import check
+from frugalvit.data.findings import Finding, Report
+from frugalvit.data.recognize import recognized
+from frugalvit.errors import DataError
+
+
+def found(report: Report, words: str) -> Finding:
+    """The one finding whose problem holds the words."""
+    (one,) = [finding for finding in report.findings if words in finding.problem]
+    return one
+
+
+def healthy(root: Path) -> None:
+    after = class_folders(root / "train", {"ant": 12, "bee": 15})
+    class_folders(root / "val", {"ant": 3, "bee": 2}, after)
+
+
+# ------------------------------------------------------------------------------------------------ recognizing
+
+
+def test_layouts_are_recognized(tmp_path: Path) -> None:
+    arrays(tmp_path / "arrays", "train", 6, 2)
+    tiny_imagenet(tmp_path / "tiny")
+    inaturalist(tmp_path / "inat", 2019)
+    healthy(tmp_path / "splits")
+    class_folders(tmp_path / "plain", {"a": 2, "b": 3})
+    (tmp_path / "cifar" / "cifar-100-python").mkdir(parents=True)
+    write(tmp_path / "imagenet" / "train" / "n01440764" / "a.JPEG", 1)
+    write(tmp_path / "imagenet" / "val" / "a.JPEG", 2)
+    (tmp_path / "table.csv").write_text("path,label\n")
+    for name, expected in {
+        "arrays": "ArrayFolder(holdout=0.1, seed=0)",
+        "tiny": "TinyImageNet()",
+        "inat": "INaturalist(year=2019)",
+        "splits": "ImageFolder(holdout=0.1, seed=0)",
+        "plain": "ImageFolder(holdout=0.1, seed=0)",
+        "cifar": "Cifar100(holdout=0.1, seed=0)",
+        "imagenet": "ImageNet()",
+        "table.csv": "LabelTable(holdout=0.1, seed=0)",
+    }.items():
+        assert repr(recognized(tmp_path / name)) == expected
+
+
+def test_a_thousand_numbered_folders_are_imagenet_v2(tmp_path: Path) -> None:
+    for number in range(1000):
+        (tmp_path / str(number)).mkdir()
+    assert repr(recognized(tmp_path)) == "ImageNetV2()"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        ("notes.txt", "a file that is no table. Expected train/<class>"),
+        ("folder/1.jpg", "no data set that is known. Pictures without class folders have no labels"),
+        ("folder/labels.csv", r"no data set that is known. Give the table itself: .*labels.csv"),
+    ],
+)
+def test_what_is_not_recognized_is_told_what_would_be(tmp_path: Path, make: str, message: str) -> None:
+    (tmp_path / make).parent.mkdir(exist_ok=True)
+    (tmp_path / make).write_text("nothing")
+    with pytest.raises(DataError, match=message):
+        recognized(tmp_path / Path(make).parts[0])
+
+
+def test_a_check_of_what_is_not_there_is_a_report_too(tmp_path: Path) -> None:
+    report = check(tmp_path / "nowhere")
+    assert not report.usable
+    assert "nowhere: not recognized" in report.lines()[0]
+    assert found(report, "there is no such file or folder").severity == "error"
+
+
+# ------------------------------------------------------------------------------------------------ what is there
+
+
+def test_a_healthy_data_set_has_nothing_to_find(tmp_path: Path) -> None:
+    healthy(tmp_path)
+    calls: list[tuple[int, int]] = []
+    report = check(tmp_path, lambda done, total: calls.append((done, total)))
+    assert report.usable
+    assert report.findings == ()
+    assert calls == [(number, 32) for number in range(1, 33)]
+    assert report.lines() == [
+        f"{tmp_path}: read as ImageFolder(holdout=0.1, seed=0)",
+        "train: 27 pictures of 2 classes, 12 to 15 in each",
+        "val: 5 pictures of 2 classes, 2 to 3 in each",
+        "width: 7 to 7 pixels, median 7; height: 5 to 5 pixels, median 5",
+        "stored as: color 32",
+        "0 errors, 0 warnings, 0 notes",
+    ]
+
+
+def test_a_report_is_plain_data(tmp_path: Path) -> None:
+    healthy(tmp_path)
+    (tmp_path / "train" / "ant" / "bad.jpg").write_text("no picture")
+    data = json.loads(json.dumps(check(tmp_path).plain()))
+    assert data["usable"] is False
+    assert data["counts"][1] == {"split": "val", "pictures": 5, "classes": [["ant", 3], ["bee", 2]]}
+    assert data["width"] == {"least": 7, "median": 7.0, "most": 7}
+    assert data["findings"][0]["places"] == [str(tmp_path / "train" / "ant" / "bad.jpg")]
+
+
+# ------------------------------------------------------------------------------------------------ pictures
+
+
+def test_pictures_that_cannot_be_read_are_named_by_what_ails_them(tmp_path: Path) -> None:
+    healthy(tmp_path)
+    folder = tmp_path / "train" / "bee"
+    (folder / "text.jpg").write_text("this is no picture")
+    (folder / "zero.png").touch()
+    picture(1, 90, 70).save(folder / "cut.jpg")
+    (folder / "cut.jpg").write_bytes((folder / "cut.jpg").read_bytes()[:700])
+    (folder / "dangling.jpg").symlink_to(tmp_path / "nothing.jpg")
+    report = check(tmp_path)
+    for words, name in {
+        "1 pictures are no pictures": "text.jpg",
+        "1 pictures are empty files": "zero.png",
+        "1 pictures are broken or cut short": "cut.jpg",
+        "1 pictures cannot be found": "dangling.jpg",
+    }.items():
+        finding = found(report, words)
+        assert finding.severity == "error"
+        assert [Path(place).name for place in finding.places] == [name]
+        assert finding.cure
+    assert any(line.startswith("error: 1 pictures are broken or cut short (") for line in report.lines())
+
+
+def test_unusual_pictures_are_noted(tmp_path: Path) -> None:
+    healthy(tmp_path)
+    folder = tmp_path / "train" / "ant"
+    exif = Pillow.Exif()
+    exif[0x0112] = 8
+    picture(1, 31, 19).save(folder / "turned.jpg", exif=exif)
+    picture(2).convert("CMYK").save(folder / "print.jpg")
+    picture(3).convert("P").save(folder / "colors.png")
+    picture(4).convert("RGBA").save(folder / "glass.png")
+    picture(5).convert("L").save(folder / "gray.png")
+    picture(6).convert("1").save(folder / "ink.png")
+    Pillow.fromarray(np.full((5, 7), 40_000, np.uint16)).save(folder / "deep.png")
+    picture(7).save(folder / "moving.gif", save_all=True, append_images=[picture(8)])
+    (folder / "phone.heic").write_text("left out")
+    report = check(tmp_path)
+    assert report.usable
+    for words, name in {
+        "1 pictures are rotated by their EXIF": "turned.jpg",
+        "stored as CMYK": "print.jpg",
+        "stored as alpha": "glass.png",
+        "stored as 16-bit": "deep.png",
+        "stored as black and white": "ink.png",
+        "1 files hold several pictures": "moving.gif",
+    }.items():
+        assert found(report, words).severity == "note"
+        assert Path(found(report, words).places[0]).name == name
+    assert len(found(report, "2 pictures are stored as palette").places) == 2
+    assert found(report, "files with other endings are left out: .heic 1").cure == "Convert those that are pictures."
+    assert dict(report.kinds) == {"color": 33} | dict.fromkeys(("CMYK", "alpha", "gray", "black and white", "16-bit"), 1) | {
+        "palette": 2
+    }
+    assert report.height is not None
+    assert (report.height.least, report.height.most) == (5, 31)  # of the turned one
+
+
+def test_large_pictures_are_better_shrunk_once(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        Pillow.new("L", (1100, 1030), ord(name)).save(tmp_path / name / "1.png")
+    assert "Shrink them once" in found(check(tmp_path), "half of the pictures are larger than 1024 pixels").cure
+
+
+# ------------------------------------------------------------------------------------------------ classes and splits
+
+
+def test_classes_that_differ_between_splits_are_named(tmp_path: Path) -> None:
+    healthy(tmp_path)
+    (tmp_path / "val" / "bee").rename(tmp_path / "val" / "bees")
+    (tmp_path / "train" / "cat").mkdir()
+    report = check(tmp_path)
+    absent = [finding for finding in report.findings if "classes of other splits have no folder here" in finding.problem]
+    assert [(one.severity, one.problem.split(":")[0], one.places) for one in absent] == [
+        ("error", "train", ("bees",)),
+        ("error", "val", ("bee", "cat")),
+    ]
+    assert found(report, "train: class folders without pictures").places == ("cat",)
+    assert sum(counts.pictures for counts in report.counts) == 32
+
+
+def test_copies_between_splits_and_labels_are_warned_of(tmp_path: Path) -> None:
+    healthy(tmp_path)
+    train, val = tmp_path / "train", tmp_path / "val"
+    shutil.copy(train / "ant" / "003.jpg", val / "ant" / "leak.jpg")
+    shutil.copy(train / "bee" / "004.jpg", train / "ant" / "torn.jpg")
+    shutil.copy(train / "bee" / "005.jpg", train / "bee" / "twice.jpg")
+    report = check(tmp_path)
+    leak = found(report, "1 pictures are in more than one split")
+    assert (leak.severity, leak.places) == ("warning", (f"{train / 'ant' / '003.jpg'} = {val / 'ant' / 'leak.jpg'}",))
+    assert "torn.jpg" in found(report, "1 pictures are there under two labels").places[0]
+    assert len(found(report, "2 pictures are there twice in one split").places) == 2
+    assert report.usable
+
+
+def test_small_and_uneven_classes_are_warned_of(tmp_path: Path) -> None:
+    class_folders(tmp_path, {"rare": 3, "common": 30})
+    report = check(tmp_path)
+    assert found(report, "classes with fewer than 10 pictures in train").places == ("rare 3",)
+    assert found(report, "train is uneven: 30 pictures of common, 3 of rare").severity == "warning"
+    assert found(report, "there is no val folder").severity == "note"
+
+
+def test_one_class_is_nothing_to_tell_apart(tmp_path: Path) -> None:
+    class_folders(tmp_path, {"only": 4})
+    assert found(check(tmp_path), "train has 1 class(es) with pictures").severity == "error"
+
+
+# ------------------------------------------------------------------------------------------------ other layouts
+
+
+def test_arrays_are_checked_for_leaks_too(tmp_path: Path) -> None:
+    arrays(tmp_path, "train", 40, 2)
+    arrays(tmp_path, "val", 6, 2)
+    images = np.load(tmp_path / "val_images.npy")
+    images[3] = np.load(tmp_path / "train_images.npy")[7]
+    np.save(tmp_path / "val_images.npy", images)
+    report = check(tmp_path)
+    place = f"{tmp_path / 'train_images.npy'}[07] = {tmp_path / 'val_images.npy'}[3]"
+    assert found(report, "in more than one split").places == (place,)
+    assert found(report, "there is no split 'test'").severity == "note"
+    assert report.dataset.startswith("ArrayFolder")
+
+
+def test_a_broken_split_leaves_the_others_checked(tmp_path: Path) -> None:
+    arrays(tmp_path, "train", 40, 2)
+    arrays(tmp_path, "val", 6, 2)
+    (tmp_path / "val_labels.npy").unlink()
+    report = check(tmp_path)
+    assert found(report, "val_labels.npy: there is no such file").severity == "error"
+    assert [counts.split for counts in report.counts] == ["train"]
+
+
+def test_a_test_split_that_is_the_val_split_is_counted_once(tmp_path: Path) -> None:
+    tiny_imagenet(tmp_path)
+    report = check(tmp_path)
+    assert [(counts.split, counts.pictures) for counts in report.counts] == [("train", 12), ("val", 3)]
+    assert report.usable
+
+
+def test_a_table_with_a_mistake_is_a_finding(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("path,label\nnothing.jpg,a\n")
+    assert "labels.csv:2: there is no file nothing.jpg" in check(tmp_path / "labels.csv").findings[0].problem

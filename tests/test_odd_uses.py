@@ -1,0 +1,266 @@
+"""What a newcomer tried, and tripped over once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image as Pillow
+from tests.test_cli import bad, good, run
+from torch import nn
+
+import frugalvit
+from frugalvit.data.preprocess import Preprocess, opened
+from frugalvit.deploy.classifier import Classifier, ClassifierSpec
+from frugalvit.errors import DataError, FrugalError, SpecError, WeightsError, WeightsNotice
+from frugalvit.nn.attention import Attention
+from frugalvit.nn.layers import Join
+from frugalvit.nn.model import Model
+from frugalvit.nn.norm import LayerNorm
+from frugalvit.nn.score import HideSelf
+from frugalvit.nn.shape import Shape
+from frugalvit.spec import check, override, swap
+from frugalvit.weights.files import write_npz
+from frugalvit.zoo.change import resized, with_lsa
+from frugalvit.zoo.deit import deit
+
+TINY = "deit_tiny_patch16_224"
+IMAGE = torch.randn(2, 3, 20, 28, generator=torch.Generator().manual_seed(1))
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A linear map of the user's own, as a subclass of torch's."""
+
+    def build(self, fan_in: int, fan_out: int) -> nn.Module:
+        return SignLinear(fan_in, fan_out)
+
+
+class SignLinear(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(x, self.weight.sign(), self.bias)
+
+
+@dataclass(frozen=True)
+class NoBias:
+    """A linear map without bias."""
+
+    def build(self, fan_in: int, fan_out: int) -> nn.Module:
+        return nn.Linear(fan_in, fan_out, bias=False)
+
+
+def classifier(model: Model) -> Classifier:
+    return Classifier(
+        ClassifierSpec(model, Preprocess(20, 28, (0.5,) * 3, (0.5,) * 3), tuple("abcdefghi")), model.build(seed=0)
+    )
+
+
+def test_a_linear_map_of_ones_own_computes_q_k_and_v_too(toy: Model) -> None:
+    for part in (Sign(), NoBias()):
+        module = swap(toy, Attention, lambda one, part=part: replace(one, linear=part)).build()
+        kinds = {type(one) for one in module.layers[2].attention.qkv.children()}
+        assert kinds == {type(part.build(1, 1))}
+        assert module(IMAGE)["class"].shape == (2, 9)
+
+
+def test_what_changes_the_result_is_not_exported_silently(toy: Model) -> None:
+    hidden = swap(toy, Attention, lambda one: replace(one, before=(HideSelf(),)))
+    with pytest.raises(WeightsError, match=r"layers\[2\]: timm has no name for HideSelf"):
+        frugalvit.export_weights(hidden.build())
+    with pytest.warns(WeightsNotice, match="the model has TanhGelu, which is not what timm computes"):
+        frugalvit.export_weights(override(toy, "layers[*].mlp.activation=TanhGelu").build())
+    with pytest.warns(WeightsNotice, match="eps=0.001 in a norm"):
+        frugalvit.export_weights(swap(toy, LayerNorm, lambda _: LayerNorm(1e-3)).build())
+
+
+def test_a_grid_that_could_be_two_is_asked_for() -> None:
+    model = deit(dim=12, heads=3, depth=1, patch=4, image=(8, 32), classes=9)  # 2 x 8 patches: also 4 x 4
+    state = frugalvit.export_weights(model.build(seed=1))
+    with pytest.raises(WeightsError, match=r"16 patch positions may be 4 x 4, .* or 2 x 8.* grid=\(4, 4\) or grid=\(2, 8\)"):
+        frugalvit.load_weights(model.build(), state)
+    assert str(frugalvit.load_weights(model.build(), state, grid=(2, 8))) == ""
+    with pytest.warns(WeightsNotice, match="resampled from 4 x 4 to 2 x 8"):
+        frugalvit.load_weights(model.build(), state, grid=(4, 4))
+    for grid in (2, "2x8", (-2, -8)):
+        with pytest.raises(FrugalError, match="grid"):
+            frugalvit.load_weights(model.build(), state, grid=grid)
+
+
+def test_blocks_put_into_evaluation_do_not_drop(toy: Model) -> None:
+    module = override(toy, "layers[*].residual.drop=0.5").build(seed=0).train()
+    for layer in module.layers:
+        layer.eval()
+    torch.testing.assert_close(module(IMAGE), module(IMAGE, torch.ones(4, 2)), atol=0, rtol=0)
+
+
+def test_two_names_of_one_tap_both_come(toy: Model) -> None:
+    outputs = toy.build(taps=("tokens[1]", "tokens[-1]"))(IMAGE)
+    assert torch.equal(outputs["tokens[1]"], outputs["tokens[-1]"])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_trains_saves_loads_and_predicts(tmp_path: Path, toy: Model, dtype: torch.dtype) -> None:
+    module = override(toy, "layers[*].residual.drop=0.5").build().to(dtype).train()
+    assert module(IMAGE.to(dtype), module.random_draws(2))["class"].dtype == dtype
+    one = classifier(toy).to(dtype)
+    again = frugalvit.load(one.save(tmp_path / "half"))
+    assert next(again.parameters()).dtype == dtype
+    assert again.predict(np.zeros((20, 28, 3), np.uint8))[0].name in "abcdefghi"
+
+
+def test_bfloat16_goes_into_npz_as_fp32(tmp_path: Path) -> None:
+    write_npz(tmp_path / "a.npz", {"a": torch.ones(3, dtype=torch.bfloat16)})
+    assert np.load(tmp_path / "a.npz")["a"].dtype == np.float32
+
+
+def test_a_classifier_with_stochastic_depth_trains(toy: Model) -> None:
+    one = classifier(override(toy, "layers[*].residual.drop=0.5")).train()
+    one(IMAGE, one.module.random_draws(2)).sum().backward()
+
+
+def test_weights_go_into_and_out_of_a_classifier(toy: Model) -> None:
+    one = classifier(toy)
+    frugalvit.load_weights(one, frugalvit.export_weights(one))
+    with pytest.raises(WeightsError, match="Linear is no model of ours"):
+        frugalvit.export_weights(nn.Linear(1, 1))
+
+
+def test_names_of_wrappers_in_any_order_are_taken_off(toy: Model) -> None:
+    state = frugalvit.export_weights(toy.build())
+    for prefix in ("_orig_mod.module.", "module._orig_mod.", "model."):
+        frugalvit.load_weights(toy.build(), {prefix + name: value for name, value in state.items()})
+    with pytest.raises(WeightsError, match=r"holds torch\.int64, not weights"):
+        frugalvit.load_weights(toy.build(), {name: value.long() for name, value in state.items()})
+
+
+def test_preprocessing_must_fit_the_model(toy: Model) -> None:
+    for made in (Preprocess(20, 20, (0.5,) * 3, (0.5,) * 3), Preprocess(20, 28, (0.5,), (0.5,))):
+        with pytest.raises(SpecError, match="preprocess: pictures of"):
+            ClassifierSpec(toy, made, tuple("abcdefghi"))
+    with pytest.raises(SpecError, match="pictures of -5 x 3"):
+        Preprocess(-5, 3, (0.5,), (0.5,))
+
+
+def test_pictures_of_fractions_are_not_black() -> None:
+    gray = np.asarray(opened(Pillow.fromarray(np.full((4, 6), 0.5, np.float32))))
+    assert gray.min() == 128
+
+
+def test_a_part_named_like_one_of_ours_is_refused(toy: Model) -> None:
+    mine = dataclass(frozen=True)(type("Attention", (), {"__annotations__": {}, "build": lambda self, shape: None}))
+    with pytest.raises(SpecError, match=r"'Attention' is the name of a part of the package. Give yours another"):
+        frugalvit.decode(frugalvit.encode(toy), Model, parts=[mine])
+
+
+@dataclass(frozen=True)
+class Careless:
+    """A part whose build returns the wrong kind of thing."""
+
+    def build(self, shape: Shape) -> nn.Module:
+        return nn.Identity()
+
+
+@dataclass(frozen=True)
+class OtherName:
+    """A part whose argument is called otherwise."""
+
+    def build(self, size: Shape) -> nn.Module:
+        return nn.Identity()
+
+
+def test_parts_that_do_not_keep_their_contract_are_told_so(toy: Model) -> None:
+    with pytest.raises(SpecError, match=r"layers\[0\]: Careless\.build must return \(module, the Shape"):
+        replace(toy, layers=(Careless(),)).build()
+    with pytest.raises(SpecError, match=r"attention: .*called as AttentionPart\.build\(shape\), with arguments of these names"):
+        swap(toy, Attention, lambda _: OtherName()).build()
+    with pytest.raises(SpecError, match=r"Write a tuple, \(a, b\) or \(a,\), where you have a list"):
+        replace(toy, layers=(Join(["class"]),)).build()
+    with pytest.raises(SpecError, match=r"Write \('tokens\[0\]',\)"):
+        toy.build(taps="tokens[0]")
+
+
+@pytest.mark.parametrize("image", ["32x48", 64.0, np.int64(64), (32, 48, 3)])
+def test_sizes_of_other_types_are_refused(image: object) -> None:
+    with pytest.raises(SpecError, match=f"{TINY}.image: .* does not fit here"):
+        frugalvit.model(TINY, image=image)
+    with pytest.raises(SpecError):
+        resized(frugalvit.model(TINY), image)
+
+
+@pytest.mark.parametrize("mistake", [lambda: frugalvit.fuse({}), lambda: frugalvit.fuse(IMAGE), lambda: with_lsa("name")])
+def test_mistaken_arguments_are_refused(mistake) -> None:
+    with pytest.raises(SpecError):
+        mistake()
+
+
+@pytest.mark.parametrize("picture", [IMAGE, None, b"bytes", np.zeros((0, 3, 3), np.uint8), Pillow.new("RGB", (0, 4))])
+def test_what_is_no_picture_is_refused(toy: Model, picture: object) -> None:
+    with pytest.raises(DataError):
+        classifier(toy).predict(picture)
+    with pytest.raises(SpecError, match="whole numbers"):
+        classifier(toy).predict("x.png", top=1.5)
+
+
+def test_deep_and_huge_json_is_refused(toy: Model) -> None:
+    data = frugalvit.encode(toy)
+    data["layers"][2]["residual"]["drop"] = 10**400
+    with pytest.raises(SpecError, match="drop"):
+        frugalvit.decode(data, Model)
+    with pytest.raises(SpecError, match="is not the name of a part"):
+        frugalvit.decode({**frugalvit.encode(toy), "tokenizer": {"part": {}}}, Model)
+    check(1, float)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["layers[--2].mlp.ratio=2"],
+        ["image=²"],
+        ["summary=keys"],
+        ["summary=a.b"],
+        ["summary="],
+        ["layers[1].init.std=-1"],
+        ["dim=99999999999999"],
+        ["classes=99999999999999999999999"],
+        ["layers[2].mlp.ratio=1e300"],
+        ["layers[2].norm.eps=-1"],
+        ["--with", ""],
+        ["layers[*].nothing=1"],
+    ],
+)
+def test_odd_words_on_the_command_line_end_in_a_message(words: list[str]) -> None:
+    assert "SpecError" in bad("show", TINY, *words)
+
+
+def test_odd_names_and_places_end_in_a_message(tmp_path: Path, toy: Model) -> None:
+    folder = classifier(toy).save(tmp_path / "saved")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "broken.py").write_text("1 / 0")
+    assert "no model is called" in bad("show", "x" * 5000)
+    assert "no model is called" in bad("show", "")
+    assert "ZeroDivisionError" in bad("show", TINY, "--with", "broken", cwd=tmp_path)
+    assert "cannot be written" in bad("export", str(folder), "--out", str(tmp_path / "file" / "a.safetensors"))
+    (folder / "config.json").write_bytes(b"\xff\xfe")
+    assert "config.json: cannot be read" in bad("show", str(folder))
+    (folder / "model.safetensors").write_bytes(b"x")
+    assert bad("export", str(folder), "--out", "a.safetensors").count(str(folder)) == 1
+
+
+def test_a_folder_called_like_a_model_does_not_hide_it(tmp_path: Path) -> None:
+    (tmp_path / TINY).mkdir()
+    assert "5,717,416" in good("show", TINY, cwd=tmp_path)
+
+
+def test_a_head_of_another_size_is_kept_or_asked_about(tmp_path: Path) -> None:
+    from frugalvit.weights.files import write_safetensors
+
+    file = tmp_path / "ten.safetensors"
+    write_safetensors(file, frugalvit.export_weights(frugalvit.model(TINY, "depth=1", classes=10).build()))
+    words = ["import", TINY, "depth=1", "--init", str(file), "--origin", "timm", "--out", str(tmp_path / "out")]
+    assert "the file has 10 classes, the model 1000. Set classes=..." in bad(*words)
+    done = run(*words, "classes=10")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "no patch" not in bad("import", TINY, "--init", str(file), "--origin", "timm", "--grid=-14x-14", "--out", "x")

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from frugalvit.nn.model import Model
+from frugalvit.train.average import Average, Ema
+from frugalvit.train.optimizer import AdamW, Everything, HeadsOnly, Sgd, is_decayed, parameter_groups, peak_lr
+
+
+def test_matrices_are_decayed_and_nothing_else(toy: Model) -> None:
+    module = toy.build()
+    decayed = {name for name, parameter in module.named_parameters() if is_decayed(name, parameter)}
+    expected = {"tokenizer.weight", "readout.heads.class.weight", "readout.heads.distill.weight"}
+    for block in (2, 3):
+        expected |= {f"layers.{block}.{name}.weight" for name in ("attention.qkv", "attention.out", "mlp.up", "mlp.down")}
+    assert decayed == expected
+
+
+def test_groups_hold_every_parameter_once_with_its_decay(toy: Model) -> None:
+    module = toy.build()
+    groups = parameter_groups(module, AdamW(1e-3, weight_decay=0.3), Everything())
+    names = [name for group in groups for name in group["names"]]
+    assert sorted(names) == sorted(name for name, _ in module.named_parameters())
+    built = AdamW(1e-3, weight_decay=0.3).build(groups, 1e-3)
+    for group in built.param_groups:
+        decays = {is_decayed(name, parameter) for name, parameter in zip(group["names"], group["params"], strict=True)}
+        assert decays == {group["weight_decay"] == 0.3}
+
+
+def test_lower_layers_learn_slower(toy: Model) -> None:
+    groups = parameter_groups(toy.build(), AdamW(1e-3, layer_decay=0.5), Everything())
+    scale = {name: group["scale"] for group in groups for name in group["names"]}
+    assert scale["readout.heads.class.weight"] == scale["readout.norm.weight"] == 1
+    assert scale["layers.3.mlp.up.weight"] == 0.5
+    assert scale["layers.2.mlp.up.weight"] == 0.25
+    assert scale["tokenizer.weight"] == 0.5**4
+
+
+def test_a_linear_probe_learns_the_heads_alone(toy: Model) -> None:
+    module = toy.build()
+    groups = parameter_groups(module, Sgd(0.1), HeadsOnly())
+    assert {name.split(".")[1] for group in groups for name in group["names"]} == {"heads"}
+    assert [name for name, parameter in module.named_parameters() if parameter.requires_grad] == [
+        name for name, _ in module.named_parameters() if name.startswith("readout.heads.")
+    ]
+
+
+def test_the_learning_rate_grows_with_the_pictures_it_is_meant_for() -> None:
+    assert peak_lr(AdamW(5e-4, per=512), 1024) == 1e-3
+    assert peak_lr(AdamW(5e-4), 1024) == 5e-4
+
+
+@pytest.mark.parametrize("spec", [AdamW(0.1), Sgd(0.1)])
+def test_a_step_that_is_no_number_changes_neither_weights_nor_moments(spec: AdamW | Sgd) -> None:
+    parameter = torch.nn.Parameter(torch.randn(5))
+    optimizer = spec.build([{"params": [parameter], "names": ["p"], "scale": 1.0}], 0.1)
+    for bad in (False, True):
+        before = parameter.detach().clone(), {k: v.clone() for k, v in optimizer.state[parameter].items()}
+        parameter.grad = torch.full((5,), torch.nan if bad else 1.0)
+        optimizer.found_inf = torch.tensor(float(bad))
+        optimizer.step()
+        assert torch.equal(parameter, before[0]) == bad
+    assert all(torch.equal(optimizer.state[parameter][name], value) for name, value in before[1].items())
+
+
+def test_the_average_is_its_equation() -> None:
+    module = torch.nn.Linear(2, 3)
+    average = Average(Ema(0.9), module)
+    expected = module.weight.detach().clone()
+    for step in range(30):
+        with torch.no_grad():
+            module.weight.add_(1.0)
+        average.update(module, step)
+        rate = min(0.9, (1 + step) / (10 + step))
+        expected = rate * expected + (1 - rate) * module.weight.detach()
+    torch.testing.assert_close(average.tensors["weight"], expected)

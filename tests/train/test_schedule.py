@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from frugalvit.errors import SpecError
+from frugalvit.train.duration import Epochs, Fraction, Steps, total_steps
+from frugalvit.train.schedule import Clock, Constant, Cosine, EpochCosine
+
+CLOCK = Clock(total=1000, per_epoch=10)
+
+
+def test_durations_are_resolved_to_steps() -> None:
+    assert [one.steps(10, 1000) for one in (Steps(7), Epochs(2.5), Fraction(0.25))] == [7, 25, 250]
+    assert total_steps(Epochs(3), 10) == 30
+    with pytest.raises(SpecError, match=r"recipe\.duration: a fraction of what"):
+        total_steps(Fraction(0.5), 10)
+    with pytest.raises(SpecError, match=r"no step at all"):
+        total_steps(Epochs(0.01), 10)
+
+
+def test_cosine_warms_up_in_a_line_and_ends_at_its_end() -> None:
+    schedule = Cosine(Steps(100), start=1e-6, end=1e-5)
+    assert schedule.lr(0, 1e-3, CLOCK) == 1e-6
+    assert schedule.lr(50, 1e-3, CLOCK) == pytest.approx((1e-6 + 1e-3) / 2)
+    assert schedule.lr(100, 1e-3, CLOCK) == pytest.approx(1e-3)
+    assert schedule.lr(550, 1e-3, CLOCK) == pytest.approx((1e-3 + 1e-5) / 2)
+    assert schedule.lr(1000, 1e-3, CLOCK) == pytest.approx(1e-5)
+
+
+def test_deits_schedule_is_constant_inside_an_epoch_and_one_epoch_late() -> None:
+    schedule = EpochCosine(Epochs(5), start=1e-6, end=1e-5)
+    by_epoch = [schedule.lr(epoch * 10, 1e-3, CLOCK) for epoch in range(100)]
+    assert all(schedule.lr(epoch * 10 + 9, 1e-3, CLOCK) == by_epoch[epoch] for epoch in range(100))
+    assert by_epoch[0] == by_epoch[1] == 1e-6
+    assert by_epoch[3] == pytest.approx(1e-6 + 2 * (1e-3 - 1e-6) / 5)
+    for epoch in (6, 50, 99):  # the cosine is not shifted by the warm-up
+        expected = 1e-5 + 0.5 * (1e-3 - 1e-5) * (1 + math.cos(math.pi * (epoch - 1) / 100))
+        assert by_epoch[epoch] == pytest.approx(expected)
+
+
+def test_constant_stays_at_the_peak() -> None:
+    assert [Constant(Steps(2), 0.0).lr(step, 0.5, CLOCK) for step in (0, 1, 2, 999)] == [0.0, 0.25, 0.5, 0.5]
