@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,9 @@ from frugalvit.report.environment import environment
 from frugalvit.report.loggers import check_logger, logger_named
 from frugalvit.report.progress import Display, Silent
 from frugalvit.report.record import RunFolder
-from frugalvit.spec import decode, encode
+from frugalvit.spec import encode, read
 from frugalvit.train.devices import place_for
+from frugalvit.train.duration import Duration
 from frugalvit.train.evaluate import evaluate
 from frugalvit.train.loop import NonFinite, Record, fit
 from frugalvit.train.optimizer import AdamW, peak_lr
@@ -73,14 +74,17 @@ def train(
     display = display or Silent()
     for name in log:
         check_logger(name)
+    if isinstance(model, VisionTransformer):
+        recipe = replace(recipe, model=model.spec)
     place = place_for(device, recipe.precision)
     training = prepare(recipe, opened(recipe, data), place, module=own_module(model), objective=objective)
-    described = description(training, model)
+    described = description(training, model, objective)
     where = environment() | {"device": str(place.device), "precision": place.precision}
     if resume and extend:
         lengthen(Path(out), training, described, where, display)
+    notices = [] if latest(Path(out) / "state") else initialized(training, init, origin)
     with (RunFolder.resume if resume else RunFolder.create)(Path(out), described, where) as folder:
-        begin(training, folder, init, origin, display)
+        begin(training, folder, notices, display)
         loggers = [logger_named(name, folder.path, described) for name in log]
         display.start(training.clock.total, training.state.step)
         try:
@@ -104,7 +108,7 @@ def fit_recipe(recipe: Recipe, data: str | Path | Mapping[str, Source] | None = 
 
 def opened(recipe: Recipe, data: str | Path | Mapping[str, Source] | None) -> dict[str, Source]:
     """Ready sources as they are; a path in full, so that pictures keep their names wherever the run is resumed."""
-    return dict(data) if isinstance(data, Mapping) else all_splits(recipe, Path(data).absolute() if data else None)
+    return dict(data) if isinstance(data, Mapping) else all_splits(recipe, Path(data).resolve() if data else None)
 
 
 def all_splits(recipe: Recipe, root: Path | None) -> dict[str, Source]:
@@ -123,24 +127,24 @@ def all_splits(recipe: Recipe, root: Path | None) -> dict[str, Source]:
     return sources | {"test": test}
 
 
-def description(training: Training, model: nn.Module | None) -> dict[str, Any]:
+def description(training: Training, model: nn.Module | None, objective: nn.Module | None) -> dict[str, Any]:
     """What a run is: its recipe and its data. Resuming checks that both are the same."""
     found = encode(training.recipe)
     found["data_fingerprint"] = {name: source.fingerprint() for name, source in training.sources.items()}
     if model is not None:
         found["ready_model"] = type(model).__name__  # such a run cannot be rebuilt from JSON
+    if objective is not None:
+        found["ready_objective"] = type(objective).__name__
     return found
 
 
-def lengthen(
-    out: Path, training: Training, described: Mapping[str, Any], where: Mapping[str, Any], display: Display
-) -> None:
+def lengthen(out: Path, training: Training, described: Mapping[str, Any], where: Mapping[str, Any], display: Display) -> None:
     """Write the new length into the recipe of a run, and say how the learning rate changes where it goes on."""
     saved = latest(out / "state")
     if not (out / "recipe.json").exists() or saved is None:
         return
     old = RunFolder(out).recipe()
-    before = decode({key: value for key, value in old.items() if key in encode(training.recipe)}, Recipe)
+    before = replace(training.recipe, duration=read(old["duration"], Duration, {}))
     step = int(saved.stem.removeprefix("step-"))
     clocks = [
         Clock(one.duration.steps(training.clock.per_epoch, 0), training.clock.per_epoch) for one in (before, training.recipe)
@@ -173,8 +177,23 @@ class Wrapped(nn.Module):
         return outputs if isinstance(outputs, dict) else {"class": outputs}
 
 
-def begin(training: Training, folder: RunFolder, init: str, origin: str, display: Display) -> None:
-    """Continue from the newest checkpoint, or start, from given weights if there are any."""
+def initialized(training: Training, init: str, origin: str) -> list[str]:
+    """Start from given weights, if there are any, and return what there is to say of them. Before a folder is made."""
+    if not init:
+        return []
+    fetched = fetch(init)
+    if not (origin or fetched.origin):
+        raise SpecError(f"whose names does {fetched.path} have? Say --origin.", path="--init")
+    with warnings.catch_warnings(record=True) as notices:
+        warnings.simplefilter("always")
+        load_weights(training.state.module, fetched.path, origin or fetched.origin)
+    if training.state.average is not None:
+        training.state.average.load(training.state.module.state_dict())
+    return [str(notice.message) for notice in notices]
+
+
+def begin(training: Training, folder: RunFolder, notices: Sequence[str], display: Display) -> None:
+    """Continue from the newest checkpoint, or start with what `initialized` left."""
     saved = latest(folder.path / "state")
     if saved is not None:
         training.state.load(saved)
@@ -182,19 +201,8 @@ def begin(training: Training, folder: RunFolder, init: str, origin: str, display
         display.note(f"resumed at step {training.state.step} of {training.clock.total}")
         return
     folder.cut(-1)
-    for text in cautions(training):
+    for text in (*cautions(training), *notices):
         display.note(text)
-    if init:
-        fetched = fetch(init)
-        if not (origin or fetched.origin):
-            raise SpecError(f"whose names does {fetched.path} have? Say --origin.", path="--init")
-        with warnings.catch_warnings(record=True) as notices:
-            warnings.simplefilter("always")
-            load_weights(training.state.module, fetched.path, origin or fetched.origin)
-        for notice in notices:
-            display.note(str(notice.message))
-        if training.state.average is not None:
-            training.state.average.load(training.state.module.state_dict())
 
 
 def cautions(training: Training) -> Iterator[str]:
@@ -292,6 +300,7 @@ def finish(training: Training, folder: RunFolder, model: nn.Module | None, worke
             if split in training.sources:
                 found = evaluate(state.module, training.sources[split], training.preprocess, training.place, workers)
                 summary |= {f"{split}_{name}": value for name, value in found.items()}
+                summary |= {f"{split}_unreadable": len(training.sources[split]) - summary[f"{split}_pictures"]}
         classifier = saved(training, folder, model)
     summary |= {"best_val_top1": state.counters["best"], "best_step": state.counters["best_step"]}
     summary |= {"nonfinite": state.counters["nonfinite"], "bad_pictures": state.counters["bad_pictures"]}

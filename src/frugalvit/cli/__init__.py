@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -12,6 +13,9 @@ from frugalvit.cli.console import app, console, stderr
 from frugalvit.errors import FrugalError
 
 __all__ = ["app", "main", "models", "training"]
+
+# OpenMP's threads would spin while they wait; where another program wants a core, that makes small models ten times slower
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @app.callback(invoke_without_command=True)

@@ -85,7 +85,10 @@ def tell_what_is_where(done: Run) -> None:
 
 
 def plain(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if not name.startswith("time_")}
+    """As JSON can hold it: what is not finite becomes "nan" or "inf"."""
+    from frugalvit.report.files import plain as written
+
+    return written({name: value for name, value in values.items() if not name.startswith("time_")})
 
 
 @app.command()
@@ -165,10 +168,12 @@ def evaluate(
     module, fusion = classifier.module, classifier.spec.fusion
     found = logits_and_labels(module, pictures, classifier.preprocess, place, workers=workers, fusion=fusion)
     values, classes = dict(measures(*found)), per_class(*found, classifier.classes)
+    values["unreadable"] = len(pictures) - values["pictures"]
     if as_json:
-        print(json.dumps({"split": split, **values, "classes": classes}))
+        print(json.dumps({"split": split, **plain(values), "classes": classes}))
         return
-    console.print(f"{split}: {values['pictures']} pictures")
+    skipped = f", and {values['unreadable']} that cannot be read" if values["unreadable"] else ""
+    console.print(f"{split}: {values['pictures']} pictures{skipped}")
     for name in ("top1", "top5", "loss", "calibration_error"):
         console.print(f"  {name:18s}{values[name]:8.3f}")
     for name, row in sorted(classes.items(), key=lambda pair: pair[1]["recall"])[:20]:
@@ -181,10 +186,13 @@ def evaluate(
 def split_of(source: Path, data: Path | None, split: str, parts: list[type]) -> Source:
     """The split of the run's own data set, or of what lies at --data."""
     from frugalvit.data.recognize import recognized
+    from frugalvit.data.subset import FirstClasses
     from frugalvit.recipes.find import recipe
 
     if (source / "recipe.json").exists():
-        return recipe(str(source), parts=parts).data.dataset.open(split, data)
+        made = recipe(str(source), parts=parts).data
+        found = made.dataset.open(split, data)
+        return made.subset.pick(found) if isinstance(made.subset, FirstClasses) else found
     if data is None:
         raise DataError("which pictures? This is no run folder, so say --data PATH.", path="--data")
     return recognized(data).open(split, data)

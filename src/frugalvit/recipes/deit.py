@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from frugalvit.data.augment import Augment, Flip, PadCrop, deit_augment
-from frugalvit.data.dataset import ArrayFolder, Digits, ImageNet
+from frugalvit.data.dataset import ArrayFolder, ImageNet
 from frugalvit.data.erase import Erase
 from frugalvit.data.mix import SwitchMix
 from frugalvit.data.order import Repeated
@@ -14,10 +14,12 @@ from frugalvit.nn.model import Model
 from frugalvit.nn.readout import Tokens
 from frugalvit.objective.loss import CrossEntropy
 from frugalvit.objective.objective import Objective, Supervised
-from frugalvit.train.duration import Epochs, Steps
+from frugalvit.recipes import vit
+from frugalvit.train.duration import Epochs
 from frugalvit.train.optimizer import AdamW
 from frugalvit.train.recipe import Data, Recipe
 from frugalvit.train.schedule import Constant, Cosine, EpochCosine
+from frugalvit.zoo.change import with_distillation
 from frugalvit.zoo.deit import deit
 from frugalvit.zoo.find import model as named
 
@@ -94,22 +96,12 @@ def tiny_cifar10(*, image: int = 32, epochs: int = 100, batch: int = 256, lr: fl
     )
 
 
-def digits(*, epochs: int = 60, batch: int = 64, lr: float = 1e-3, dim: int = 96, depth: int = 6) -> Recipe:
-    """A small DeiT with a distillation token on 1,297 handwritten digits of 8 x 8 pixels; no download.
+def digits(*, epochs: int = 60, batch: int = 64, lr: float = 2e-3, dim: int = 64, depth: int = 4) -> Recipe:
+    """The ViT of `vit.digits` with a distillation token; without a teacher both heads learn the labels.
 
     frugalvit train deit.digits --out runs/digits
-    Without a teacher both heads learn the labels; held-out accuracy about 98 % in about a minute on two cores.
+    Ours, not a paper's.
     """
-    summary = ("class", "distill")
-    spec = deit(dim=dim, heads=4, depth=depth, patch=2, image=8, channels=1, classes=None, summary=summary, drop_path=0.1)
-    return Recipe(
-        model=spec,
-        data=Data(Digits(), Augment((PadCrop(1),)), (0.3053,), (0.3765,), crop=1.0),
-        objective=every_head(spec, 0.1),
-        optimizer=AdamW(lr, weight_decay=0.05),
-        schedule=Cosine(Steps(50)),
-        duration=Epochs(epochs),
-        batch=batch,
-        evaluate=Epochs(5),
-        save=Epochs(5),
-    )
+    plain = vit.digits(epochs=epochs, batch=batch, lr=lr, dim=dim, depth=depth)
+    spec = with_distillation(plain.model)
+    return replace(plain, model=spec, objective=every_head(spec, 0.1))

@@ -17,8 +17,7 @@ from frugalvit.spec import decode, override
 from frugalvit.train.recipe import Recipe
 from frugalvit.zoo.find import called
 
-
-BESIDE = ("data_fingerprint", "ready_model")  # what a run's recipe.json holds beside the recipe
+BESIDE = ("data_fingerprint", "ready_model", "ready_objective")  # what a run's recipe.json holds beside the recipe
 
 
 @functools.cache

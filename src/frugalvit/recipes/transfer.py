@@ -93,6 +93,7 @@ def inat19(*, model: str = "deit_base_patch16_224", image: int = 224, epochs: in
 
 
 def inaturalist(model: str, dataset: INaturalist, classes: int, image: int, epochs: int) -> Recipe:
+    """What both years share."""
     made = published(model, dataset, classes, image, epochs, INAT_ADAMW)
     spec = named(model, classes=classes, image=image, drop_path=0.1)
     return replace(made, model=spec, data=replace(made.data, erase=Erase(0.1)))

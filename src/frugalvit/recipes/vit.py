@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from frugalvit.data.augment import Augment, Flip, PadCrop, ResizedCrop
 from frugalvit.data.dataset import Digits, ImageNet
+from frugalvit.nn.init import Normal
+from frugalvit.nn.layers import AddPositions
 from frugalvit.objective.loss import CrossEntropy
 from frugalvit.objective.objective import Objective, Supervised
+from frugalvit.spec import swap
 from frugalvit.train.duration import Epochs, Steps
 from frugalvit.train.optimizer import AdamW
 from frugalvit.train.recipe import Data, Recipe
 from frugalvit.train.schedule import Cosine
-from frugalvit.zoo.deit import deit
 from frugalvit.zoo.find import model as named
+from frugalvit.zoo.vit import vit
 
 HALF = (0.5, 0.5, 0.5)
 
@@ -35,13 +38,24 @@ def imagenet(*, model: str = "vit_base_patch16_224", epochs: int = 300, batch: i
     )
 
 
-def digits(*, epochs: int = 60, batch: int = 64, lr: float = 1e-3, dim: int = 96, depth: int = 6) -> Recipe:
+def digits(
+    *,
+    epochs: int = 60,
+    batch: int = 64,
+    lr: float = 2e-3,
+    dim: int = 64,
+    depth: int = 4,
+    drop_path: float = 0.0,
+    position: float = 0.5,
+) -> Recipe:
     """A small ViT on 1,297 handwritten digits of 8 x 8 pixels; no download. What `frugalvit demo` runs.
 
     frugalvit train vit.digits --out runs/digits
-    Held-out accuracy about 98 % in about a minute on two cores.
+    Ours, not a paper's. `position` is the deviation of the initial positions: at ViT's 0.02 it takes hundreds of steps
+    until the model can tell sixteen tokens apart (docs/notebook.md).
     """
-    spec = deit(dim=dim, heads=4, depth=depth, patch=2, image=8, channels=1, classes=None, drop_path=0.1)
+    spec = vit(dim=dim, heads=4, depth=depth, patch=2, image=8, channels=1, classes=None, drop_path=drop_path)
+    spec = swap(spec, AddPositions, lambda _: AddPositions(Normal(position)))
     return Recipe(
         model=spec,
         data=Data(Digits(), Augment((PadCrop(1),)), (0.3053,), (0.3765,), crop=1.0),

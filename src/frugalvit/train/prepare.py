@@ -14,6 +14,7 @@ from frugalvit.data.order import steps_per_epoch
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.randomness import Stream, key
 from frugalvit.data.source import Source
+from frugalvit.errors import SpecError
 from frugalvit.nn.model import VisionTransformer
 from frugalvit.train.average import Average
 from frugalvit.train.devices import Place
@@ -52,6 +53,10 @@ def prepare(
     """Build what is not given ready-made, and put it on the device."""
     train = sources["train"]
     recipe = filled(recipe, train)
+    if recipe.stop is not None and "val" not in sources:
+        raise SpecError(
+            "early stopping needs a validation split, and there is none. Hold some out, or use none.", path="recipe.stop"
+        )
     per_epoch = max(steps_per_epoch(recipe.data.order, train.labels, recipe.batch) // recipe.accumulate, 1)
     clock = Clock(total_steps(recipe.duration, per_epoch), per_epoch)
     module = module or recipe.model.build(seed=key(recipe.seed, Stream.INIT) >> 1)

@@ -14,7 +14,7 @@ from frugalvit.migrate import FORMAT
 from frugalvit.nn.model import VisionTransformer
 from frugalvit.train.average import Average
 from frugalvit.weights.files import read_file, read_metadata, write_safetensors
-from frugalvit.weights.translate import misfit, refuse_other_shapes
+from frugalvit.weights.translate import misfit
 
 
 class State:
@@ -76,8 +76,10 @@ class State:
             unused, empty = [name for name in given if name not in own], [name for name in own if name not in given]
             if unused or empty:
                 raise WeightsError(misfit(unused, empty), path=part)
-            with at(part):
-                refuse_other_shapes(given, own)
+            for name, value in given.items():
+                if (value.shape, value.dtype) != (own[name].shape, own[name].dtype):
+                    there, here = (f"{tuple(one.shape)} {one.dtype}" for one in (value, own[name]))
+                    raise WeightsError(f"is {there} in the file and {here} here.", path=f"{part}.{name}")
         self.module.load_state_dict(below(tensors, "model"))
         self.objective.load_state_dict(below(tensors, "objective"))
         if self.average is not None:

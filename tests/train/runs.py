@@ -1,0 +1,79 @@
+"""A small training, and all that must be equal between two of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from frugalvit.recipes.find import recipe
+from frugalvit.report.progress import Silent
+from frugalvit.report.record import RunFolder
+from frugalvit.train.recipe import Recipe
+
+TINY = (
+    "dim=16",
+    "depth=1",
+    "epochs=3",
+    "batch=32",
+    "lr=0.004",
+    "schedule.warmup=Steps(4)",
+    "average=Ema(0.9)",
+    "save=Steps(4)",
+    "evaluate=Steps(8)",
+    "log_every=3",
+    "data.subset=SeededFraction(0.2)",
+)
+
+
+def tiny(*overrides: str) -> Recipe:
+    """Digits, 24 steps in three epochs."""
+    return recipe("vit.digits", *TINY, *overrides)
+
+
+def trace(folder: Path) -> dict[str, Any]:
+    """What a finished run leaves, byte by byte, but for its timings."""
+    newest = states(folder)[-1]
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return {
+        "names": sorted(one.name for one in folder.rglob("*") if not one.name.startswith("environment")),
+        "state": newest.read_bytes(),
+        "weights": (folder / "model.safetensors").read_bytes(),
+        "summary": (folder / "summary.json").read_bytes(),
+        "recipe": (folder / "recipe.json").read_bytes(),
+        "metrics": [{key: value for key, value in row.items() if not key.startswith("time_")} for row in rows],
+    }
+
+
+def states(folder: Path) -> list[Path]:
+    return sorted((folder / "state").glob("step-*.safetensors"))
+
+
+def column(folder: Path, name: str) -> list[Any]:
+    return [row[name] for row in RunFolder(folder).metrics() if name in row]
+
+
+class Stopped(Exception):
+    """The training was ended from outside."""
+
+
+class StopAt(Silent):
+    """Ends a training when it shows that step: after its line is in the log, and before its checkpoint is written."""
+
+    def __init__(self, step: int):
+        self.step = step
+
+    def show(self, values: Mapping[str, Any]) -> None:
+        if values["step"] >= self.step:
+            raise Stopped
+
+
+class Notes(Silent):
+    """Keeps what a run says."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
