@@ -30,8 +30,8 @@ ALLOWED = {
     "deploy": PLAIN | {"nn", "measure", "weights", "data"},
     "objective": PLAIN | {"nn", "data"},
     "report": PLAIN,
-    "train": PLAIN | {"nn", "data", "objective", "weights"},
-    "recipes": PLAIN | {"nn", "zoo", "data", "objective", "train"},
+    "training": PLAIN | {"nn", "data", "objective", "weights"},
+    "recipes": PLAIN | {"nn", "zoo", "data", "objective", "training"},
 }
 EVERYTHING = ("cli", "run", "__init__", "__main__")
 FLAGS = {"--help", "--version", "--json", "--with", "--out", "--init", "--origin", "--classes", "--resample", "--grid"}

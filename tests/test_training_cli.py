@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image as Pillow
 from tests.test_cli import bad, good, run
-from tests.train.runs import TINY, StopAt, Stopped, states, tiny
+from tests.training.runs import TINY, StopAt, Stopped, states, tiny
 
 import frugalvit
 from frugalvit.run import train

@@ -15,6 +15,8 @@ _HOMES = {
     "frugalvit.measure.cost": ("cost",),
     "frugalvit.nn.model": ("Model",),
     "frugalvit.nn.readout": ("MeanLogits", "SumSoftmax", "fuse"),
+    "frugalvit.recipes.find": ("recipe",),
+    "frugalvit.run": ("fit", "train"),
     "frugalvit.spec": ("decode", "encode", "override", "swap"),
     "frugalvit.weights.load": ("export_weights", "load_weights"),
     "frugalvit.zoo.find": ("model", "models"),
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from frugalvit.nn.readout import SumSoftmax as SumSoftmax
     from frugalvit.nn.readout import fuse as fuse
     from frugalvit.outline import describe as describe
+    from frugalvit.recipes.find import recipe as recipe
+    from frugalvit.run import fit as fit
+    from frugalvit.run import train as train
     from frugalvit.spec import decode as decode
     from frugalvit.spec import encode as encode
     from frugalvit.spec import override as override

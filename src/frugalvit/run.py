@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from frugalvit.data.dataset import opened_splits
@@ -24,15 +25,16 @@ from frugalvit.report.loggers import check_logger, logger_named
 from frugalvit.report.progress import Display, Silent
 from frugalvit.report.record import RunFolder
 from frugalvit.spec import encode, read
-from frugalvit.train.devices import place_for
-from frugalvit.train.duration import Duration
-from frugalvit.train.evaluate import evaluate
-from frugalvit.train.loop import NonFinite, Record, fit
-from frugalvit.train.optimizer import AdamW, peak_lr
-from frugalvit.train.prepare import Training, prepare
-from frugalvit.train.recipe import Recipe
-from frugalvit.train.schedule import Clock
-from frugalvit.train.state import checkpoint, latest, prune
+from frugalvit.training import loop
+from frugalvit.training.devices import place_for
+from frugalvit.training.duration import Duration
+from frugalvit.training.evaluate import evaluate
+from frugalvit.training.loop import NonFinite, Record
+from frugalvit.training.optimizer import AdamW, peak_lr
+from frugalvit.training.prepare import Training, prepare
+from frugalvit.training.recipe import Recipe
+from frugalvit.training.schedule import Clock
+from frugalvit.training.state import checkpoint, latest, prune
 from frugalvit.weights.fetch import fetch
 from frugalvit.weights.files import write_safetensors
 from frugalvit.weights.load import load_weights
@@ -78,8 +80,9 @@ def train(
         recipe = replace(recipe, model=model.spec)
     place = place_for(device, recipe.precision)
     training = prepare(recipe, opened(recipe, data), place, module=own_module(model), objective=objective)
-    described = description(training, model, objective)
-    where = environment() | {"device": str(place.device), "precision": place.precision}
+    init = init or (begun_from(Path(out)) if resume else "")
+    described = description(training, model, objective) | ({"init": init} if init else {})
+    where = environment() | {"device": str(place.device), "precision": place.precision, "threads": torch.get_num_threads()}
     if resume and extend:
         lengthen(Path(out), training, described, where, display)
     notices = [] if latest(Path(out) / "state") else initialized(training, init, origin)
@@ -100,10 +103,15 @@ def train(
         return finish(training, folder, model, workers)
 
 
-def fit_recipe(recipe: Recipe, data: str | Path | Mapping[str, Source] | None = None, device: str = "auto") -> Iterator[Record]:
+def begun_from(out: Path) -> str:
+    """The weights that the run in a folder began from, so that resuming it need not name them again."""
+    return str(RunFolder(out).recipe().get("init", "")) if (out / "recipe.json").exists() else ""
+
+
+def fit(recipe: Recipe, data: str | Path | Mapping[str, Source] | None = None, device: str = "auto") -> Iterator[Record]:
     """The records of a training, for loops of one's own; nothing is written."""
     training = prepare(recipe, opened(recipe, data), place_for(device, recipe.precision))
-    return fit(training.step, training.batches, training.cadence)
+    return loop.fit(training.step, training.batches, training.cadence)
 
 
 def opened(recipe: Recipe, data: str | Path | Mapping[str, Source] | None) -> dict[str, Source]:
@@ -228,7 +236,7 @@ def follow(training: Training, folder: RunFolder, workers: int, display: Display
     if state.step and stops(training, state.step):
         return  # it had ended when it was killed
     try:
-        for record in fit(training.step, training.batches, cadence, workers):
+        for record in loop.fit(training.step, training.batches, cadence, workers):
             values = dict(record.values)
             if cadence.evaluates(record.step) and "val" in training.sources:
                 values |= validated(training, workers, display)

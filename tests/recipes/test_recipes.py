@@ -14,7 +14,7 @@ from tests.test_cli import good
 from frugalvit.outline import flatten
 from frugalvit.recipes.find import functions, recipe
 from frugalvit.spec import decode, encode
-from frugalvit.train.recipe import Recipe, preprocess_of
+from frugalvit.training.recipe import Recipe, preprocess_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipes"
 NAMES = sorted(functions())

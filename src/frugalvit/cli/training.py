@@ -151,8 +151,8 @@ def evaluate(
 ) -> None:
     """Measure a classifier on a split: top-1, top-5, loss, calibration error, and each class."""
     from frugalvit.deploy.classifier import load
-    from frugalvit.train.devices import place_for
-    from frugalvit.train.evaluate import logits_and_labels, measures, per_class
+    from frugalvit.training.devices import place_for
+    from frugalvit.training.evaluate import logits_and_labels, measures, per_class
 
     parts = own_parts(with_ or [])
     classifier = load(source, parts=parts)
@@ -209,7 +209,7 @@ def predict(
 ) -> None:
     """Name the most probable classes of pictures."""
     from frugalvit.deploy.classifier import load
-    from frugalvit.train.devices import place_for
+    from frugalvit.training.devices import place_for
 
     classifier = load(source, parts=own_parts(with_ or [])).to(place_for(device, "fp32").device)
     good, bad = [], {}

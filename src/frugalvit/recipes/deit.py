@@ -15,10 +15,10 @@ from frugalvit.nn.readout import Tokens
 from frugalvit.objective.loss import CrossEntropy
 from frugalvit.objective.objective import Objective, Supervised
 from frugalvit.recipes import vit
-from frugalvit.train.duration import Epochs
-from frugalvit.train.optimizer import AdamW
-from frugalvit.train.recipe import Data, Recipe
-from frugalvit.train.schedule import Constant, Cosine, EpochCosine
+from frugalvit.training.duration import Epochs
+from frugalvit.training.optimizer import AdamW
+from frugalvit.training.recipe import Data, Recipe
+from frugalvit.training.schedule import Constant, Cosine, EpochCosine
 from frugalvit.zoo.change import with_distillation
 from frugalvit.zoo.deit import deit
 from frugalvit.zoo.find import model as named

@@ -14,10 +14,10 @@ from pathlib import Path
 from frugalvit import recipes
 from frugalvit.errors import SpecError, at, suggestion
 from frugalvit.spec import decode, override
-from frugalvit.train.recipe import Recipe
+from frugalvit.training.recipe import Recipe
 from frugalvit.zoo.find import called
 
-BESIDE = ("data_fingerprint", "ready_model", "ready_objective")  # what a run's recipe.json holds beside the recipe
+BESIDE = ("data_fingerprint", "init", "ready_model", "ready_objective")  # what a run's recipe.json holds beside the recipe
 
 
 @functools.cache

@@ -11,10 +11,10 @@ from frugalvit.data.mix import SwitchMix
 from frugalvit.data.order import Repeated
 from frugalvit.nn.shape import Size
 from frugalvit.recipes.deit import every_head
-from frugalvit.train.duration import Epochs, Fraction
-from frugalvit.train.optimizer import AdamW, Optimizer, Sgd
-from frugalvit.train.recipe import Data, Recipe
-from frugalvit.train.schedule import Cosine
+from frugalvit.training.duration import Epochs, Fraction
+from frugalvit.training.optimizer import AdamW, Optimizer, Sgd
+from frugalvit.training.recipe import Data, Recipe
+from frugalvit.training.schedule import Cosine
 from frugalvit.zoo.find import model as named
 
 CIFAR_SGD = Sgd(0.01, weight_decay=1e-4)  # the authors' word, deit issue 45

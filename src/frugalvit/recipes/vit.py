@@ -9,10 +9,10 @@ from frugalvit.nn.layers import AddPositions
 from frugalvit.objective.loss import CrossEntropy
 from frugalvit.objective.objective import Objective, Supervised
 from frugalvit.spec import swap
-from frugalvit.train.duration import Epochs, Steps
-from frugalvit.train.optimizer import AdamW
-from frugalvit.train.recipe import Data, Recipe
-from frugalvit.train.schedule import Cosine
+from frugalvit.training.duration import Epochs, Steps
+from frugalvit.training.optimizer import AdamW
+from frugalvit.training.recipe import Data, Recipe
+from frugalvit.training.schedule import Cosine
 from frugalvit.zoo.find import model as named
 from frugalvit.zoo.vit import vit
 

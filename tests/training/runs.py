@@ -10,7 +10,7 @@ from typing import Any
 from frugalvit.recipes.find import recipe
 from frugalvit.report.progress import Silent
 from frugalvit.report.record import RunFolder
-from frugalvit.train.recipe import Recipe
+from frugalvit.training.recipe import Recipe
 
 TINY = (
     "dim=16",

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image as Pillow
-from tests.train.runs import Notes, StopAt, Stopped, column, states, tiny, trace
+from tests.training.runs import Notes, StopAt, Stopped, column, states, tiny, trace
 
 from frugalvit.errors import DataError, SpecError
 from frugalvit.report.record import RunFolder
-from frugalvit.run import fit_recipe, train
+from frugalvit.run import fit, train
+from frugalvit.weights.files import write_safetensors
+from frugalvit.weights.load import export_weights
 
 
 @pytest.fixture(scope="module")
@@ -133,9 +136,9 @@ def test_an_extension_that_is_refused_leaves_the_run_as_it_was(tmp_path: Path, w
 
 
 def test_the_records_of_a_recipe_can_be_taken_one_by_one() -> None:
-    first = list(itertools.islice(fit_recipe(tiny("log_every=1"), device="cpu"), 3))
+    first = list(itertools.islice(fit(tiny("log_every=1"), device="cpu"), 3))
     assert [record.step for record in first] == [1, 2, 3]
-    again = list(itertools.islice(fit_recipe(tiny("log_every=1"), device="cpu"), 2))
+    again = list(itertools.islice(fit(tiny("log_every=1"), device="cpu"), 2))
     assert [record.values["loss"] for record in again] == [record.values["loss"] for record in first[:2]]
     assert {"loss", "gradient_norm", "lr", "epoch", "nonfinite"} <= set(first[0].values)
 
@@ -146,3 +149,18 @@ def test_early_stopping_needs_something_to_validate_on(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"recipe\.stop: early stopping needs a validation split"):
         train(tiny("stop=EarlyStop"), out=tmp_path / "run", data={"train": Digits().open("train", None)}, device="cpu")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_remembers_the_weights_it_began_from(tmp_path: Path) -> None:
+    """Resumed before its first checkpoint, and without naming them again, it still begins from them."""
+    first = train(tiny(), out=tmp_path / "first", device="cpu")
+    assert first.classifier is not None
+    file = tmp_path / "weights.safetensors"
+    write_safetensors(file, export_weights(first.classifier))
+    train(tiny(), out=tmp_path / "on", device="cpu", init=str(file), origin="timm")
+    for state in (tmp_path / "on" / "state").iterdir():
+        state.unlink()
+    expected = (tmp_path / "on" / "model.safetensors").read_bytes()
+    train(tiny(), out=tmp_path / "on", device="cpu", origin="timm", resume=True)
+    assert (tmp_path / "on" / "model.safetensors").read_bytes() == expected
+    assert json.loads((tmp_path / "on" / "recipe.json").read_text())["init"] == str(file)

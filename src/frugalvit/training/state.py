@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from frugalvit.errors import WeightsError, at
 from frugalvit.migrate import FORMAT
 from frugalvit.nn.model import VisionTransformer
-from frugalvit.train.average import Average
+from frugalvit.training.average import Average
 from frugalvit.weights.files import read_file, read_metadata, write_safetensors
 from frugalvit.weights.translate import misfit
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from tests.train.runs import StopAt, Stopped, column, states, tiny, trace
+from tests.training.runs import StopAt, Stopped, column, states, tiny, trace
 
 import frugalvit
 from frugalvit.errors import WeightsError

@@ -16,7 +16,7 @@ from frugalvit.data.source import Source
 from frugalvit.errors import DataError
 from frugalvit.nn.model import VisionTransformer
 from frugalvit.nn.readout import Fusion, MeanLogits, fuse
-from frugalvit.train.devices import Place
+from frugalvit.training.devices import Place
 
 
 @torch.inference_mode()

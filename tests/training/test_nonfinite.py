@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from tests.train.runs import StopAt, Stopped, column, states, tiny, trace
+from tests.training.runs import StopAt, Stopped, column, states, tiny, trace
 from torch import Tensor, nn
 
 from frugalvit.data.batch import Batch
 from frugalvit.run import train
-from frugalvit.train.loop import NonFinite
+from frugalvit.training.loop import NonFinite
 
 
 class Failing(nn.Module):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from tests.train.runs import states, trace
+from tests.training.runs import states, trace
 
 RECIPE = (
     "vit.digits",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from frugalvit.train.duration import Duration, Epochs, Steps
+from frugalvit.training.duration import Duration, Epochs, Steps
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from frugalvit.data.batch import Batch
 from frugalvit.data.batches import TrainingBatches, read
 from frugalvit.errors import FrugalError
-from frugalvit.train.recipe import Recipe
-from frugalvit.train.schedule import Clock
-from frugalvit.train.step import Step
+from frugalvit.training.recipe import Recipe
+from frugalvit.training.schedule import Clock
+from frugalvit.training.step import Step
 
 
 class NonFinite(FrugalError):

@@ -16,15 +16,15 @@ from frugalvit.data.randomness import Stream, key
 from frugalvit.data.source import Source
 from frugalvit.errors import SpecError
 from frugalvit.nn.model import VisionTransformer
-from frugalvit.train.average import Average
-from frugalvit.train.devices import Place
-from frugalvit.train.duration import total_steps
-from frugalvit.train.loop import Cadence, cadence_of
-from frugalvit.train.optimizer import parameter_groups, peak_lr
-from frugalvit.train.recipe import Recipe, filled, preprocess_of
-from frugalvit.train.schedule import Clock
-from frugalvit.train.state import State
-from frugalvit.train.step import Step
+from frugalvit.training.average import Average
+from frugalvit.training.devices import Place
+from frugalvit.training.duration import total_steps
+from frugalvit.training.loop import Cadence, cadence_of
+from frugalvit.training.optimizer import parameter_groups, peak_lr
+from frugalvit.training.recipe import Recipe, filled, preprocess_of
+from frugalvit.training.schedule import Clock
+from frugalvit.training.state import State
+from frugalvit.training.step import Step
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from tests.train.runs import StopAt, Stopped, column, tiny, trace
+from tests.training.runs import StopAt, Stopped, column, tiny, trace
 from torch import nn
 
 import frugalvit

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.train.runs import column, tiny
+from tests.training.runs import column, tiny
 
 from frugalvit.data.augment import Augment, Resize
 from frugalvit.data.dataset import opened_splits
@@ -19,10 +19,10 @@ from frugalvit.objective.loss import CrossEntropy, Loss, WeightedCrossEntropy
 from frugalvit.objective.objective import Objective, Supervised
 from frugalvit.recipes.find import recipe
 from frugalvit.run import train
-from frugalvit.train.devices import place_for
-from frugalvit.train.optimizer import Sgd, lr_scale
-from frugalvit.train.prepare import Training, prepare
-from frugalvit.train.recipe import Recipe
+from frugalvit.training.devices import place_for
+from frugalvit.training.optimizer import Sgd, lr_scale
+from frugalvit.training.prepare import Training, prepare
+from frugalvit.training.recipe import Recipe
 
 
 def plain(*overrides: str) -> Recipe:

@@ -13,11 +13,11 @@ from frugalvit.data.batch import Batch
 from frugalvit.data.finish import normalize
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.randomness import Stream, numpy_generator, torch_generator
-from frugalvit.train.devices import Place
-from frugalvit.train.optimizer import peak_lr
-from frugalvit.train.recipe import Recipe
-from frugalvit.train.schedule import Clock
-from frugalvit.train.state import State
+from frugalvit.training.devices import Place
+from frugalvit.training.optimizer import peak_lr
+from frugalvit.training.recipe import Recipe
+from frugalvit.training.schedule import Clock
+from frugalvit.training.state import State
 
 
 class Step:
@@ -97,7 +97,7 @@ class Step:
             state.optimizer.step()
         state.optimizer.zero_grad(set_to_none=True)
         if state.average is not None:
-            state.average.update(state.module, state.step)
+            state.average.update(state.module, state.step, finite)
 
     def add(self, name: str, value: Tensor) -> None:
         self.sums[name] = self.sums[name] + value if name in self.sums else value.clone()

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from frugalvit.errors import SpecError
-from frugalvit.train.duration import Epochs, Fraction, Steps, total_steps
-from frugalvit.train.schedule import Clock, Constant, Cosine, EpochCosine
+from frugalvit.training.duration import Epochs, Fraction, Steps, total_steps
+from frugalvit.training.schedule import Clock, Constant, Cosine, EpochCosine
 
 CLOCK = Clock(total=1000, per_epoch=10)
 

@@ -16,11 +16,11 @@ from frugalvit.data.subset import Subset
 from frugalvit.errors import SpecError
 from frugalvit.nn.model import Model
 from frugalvit.objective.objective import Objective
-from frugalvit.train.average import Ema
-from frugalvit.train.devices import PrecisionName
-from frugalvit.train.duration import Duration, Epochs
-from frugalvit.train.optimizer import Everything, Optimizer, Tune
-from frugalvit.train.schedule import Schedule
+from frugalvit.training.average import Ema
+from frugalvit.training.devices import PrecisionName
+from frugalvit.training.duration import Duration, Epochs
+from frugalvit.training.optimizer import Everything, Optimizer, Tune
+from frugalvit.training.schedule import Schedule
 
 
 @dataclass(frozen=True)

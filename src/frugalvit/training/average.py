@@ -33,11 +33,12 @@ class Average:
         self.tensors = {name: value.detach().clone() for name, value in module.state_dict().items()}
 
     @torch.no_grad()
-    def update(self, module: nn.Module, step: int) -> None:
-        rate = self.spec.rate(step)
+    def update(self, module: nn.Module, step: int, finite: Tensor) -> None:
+        """Move towards the module's weights; a step that was skipped (`finite` false) moves nothing."""
+        share = finite * (1 - self.spec.rate(step))
         for name, value in module.state_dict().items():
             if value.is_floating_point():
-                self.tensors[name].lerp_(value, 1 - rate)
+                self.tensors[name].lerp_(value, share.to(value.dtype))
             else:
                 self.tensors[name].copy_(value)
 
