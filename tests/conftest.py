@@ -15,7 +15,7 @@ from frugalvit.nn.shape import Shape
 from frugalvit.zoo.deit import deit
 from frugalvit.zoo.vit import vit
 
-torch.set_num_threads(2)
+torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 
 
 @pytest.fixture(autouse=True)

@@ -40,6 +40,7 @@ from frugalvit.weights.files import write_safetensors
 from frugalvit.weights.load import load_weights
 
 KNOWN_LR = {"AdamW": (1e-6, 4e-3), "Sgd": (1e-4, 1.0)}  # of the papers' recipes, per 256 pictures
+SMALL = 10**9  # multiply-accumulates of a batch's forward pass, about
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ def train(
     place = place_for(device, recipe.precision)
     training = prepare(recipe, opened(recipe, data), place, module=own_module(model), objective=objective)
     init = init or (begun_from(Path(out)) if resume else "")
+    enough_threads(training)
     described = description(training, model, objective) | ({"init": init} if init else {})
     where = environment() | {"device": str(place.device), "precision": place.precision, "threads": torch.get_num_threads()}
     if resume and extend:
@@ -101,6 +103,15 @@ def train(
             for logger in loggers:
                 logger.close()
         return finish(training, folder, model, workers)
+
+
+def enough_threads(training: Training) -> None:
+    """One thread for small products on a CPU: several would spend their time waiting for each other."""
+    module, place = training.state.module, training.place
+    tokens = module.shapes[-1].length if isinstance(module, VisionTransformer) else 1
+    products = sum(one.numel() for one in module.parameters()) * tokens * training.recipe.batch
+    if place.device.type == "cpu" and isinstance(module, VisionTransformer) and products < SMALL:
+        torch.set_num_threads(1)
 
 
 def begun_from(out: Path) -> str:

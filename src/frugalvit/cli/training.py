@@ -42,7 +42,7 @@ def demo(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train, evaluate and use a small ViT on handwritten digits: no download, about a minute on two cores."""
+    """Train, evaluate and use a small ViT on handwritten digits: no download, a minute and a half on two cores."""
     from frugalvit.data.digits import Digits
     from frugalvit.recipes.vit import digits
     from frugalvit.report.progress import display_for
