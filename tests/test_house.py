@@ -35,7 +35,7 @@ ALLOWED = {
 }
 EVERYTHING = ("cli", "run", "__init__", "__main__")
 FLAGS = {"--help", "--version", "--json", "--with", "--out", "--init", "--origin", "--classes", "--resample", "--grid"}
-FLAGS |= {"--data", "--resume", "--extend", "--device", "--workers", "--log", "--quiet", "--split", "--top"}
+FLAGS |= {"--data", "--resume", "--extend", "--device", "--workers", "--log", "--quiet", "--split", "--top", "--dataset"}
 BANNED_FILES = {"utils", "helpers", "common", "misc", "base", "factory", "registry", "manager"}
 
 

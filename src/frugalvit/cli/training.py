@@ -24,7 +24,7 @@ from frugalvit.cli.console import (
     own_parts,
     stderr,
 )
-from frugalvit.errors import DataError, SpecError
+from frugalvit.errors import DataError, SpecError, at
 
 if TYPE_CHECKING:
     from frugalvit.data.source import Source
@@ -144,6 +144,7 @@ def evaluate(
     source: Annotated[Path, typer.Argument(metavar="CLASSIFIER", help="A run folder, or a folder or file that `load` takes.")],
     data: DataPath = None,
     split: Annotated[str, typer.Option("--split", help="train, val or test.")] = "val",
+    dataset: Annotated[str, typer.Option("--dataset", help="Another data set than the run's: see `list datasets`.")] = "",
     device: Device = "auto",
     workers: Workers = 0,
     as_json: AsJson = False,
@@ -152,12 +153,12 @@ def evaluate(
     """Measure a classifier on a split: top-1, top-5, loss, calibration error, and each class."""
     from frugalvit.deploy.classifier import load
     from frugalvit.training.devices import place_for
-    from frugalvit.training.evaluate import logits_and_labels, measures, per_class
+    from frugalvit.training.evaluate import logits_and_labels, measures, per_class, real_accuracy
 
     parts = own_parts(with_ or [])
     classifier = load(source, parts=parts)
-    pictures = split_of(source, data, split, parts)
-    if pictures.classes != classifier.classes:
+    pictures = split_of(source, data, split, dataset, parts)
+    if not same_classes(pictures.classes, classifier.classes):
         raise DataError(
             f"the data's classes are not the model's: {', '.join(pictures.classes[:3])}, ... against "
             f"{', '.join(classifier.classes[:3])}, ...",
@@ -169,12 +170,14 @@ def evaluate(
     found = logits_and_labels(module, pictures, classifier.preprocess, place, workers=workers, fusion=fusion)
     values, classes = dict(measures(*found)), per_class(*found, classifier.classes)
     values["unreadable"] = len(pictures) - values["pictures"]
+    if hasattr(pictures, "real"):
+        values["real_top1"] = real_accuracy(*found, pictures.real)
     if as_json:
         print(json.dumps({"split": split, **plain(values), "classes": classes}))
         return
     skipped = f", and {values['unreadable']} that cannot be read" if values["unreadable"] else ""
     console.print(f"{split}: {values['pictures']} pictures{skipped}")
-    for name in ("top1", "top5", "loss", "calibration_error"):
+    for name in (name for name in values if name not in ("pictures", "unreadable")):
         console.print(f"  {name:18s}{values[name]:8.3f}")
     for name, row in sorted(classes.items(), key=lambda pair: pair[1]["recall"])[:20]:
         line = f"  {name:18s}recall {row['recall']:6.2f}  precision {row['precision']:6.2f}  n = {row['pictures']}"
@@ -183,12 +186,26 @@ def evaluate(
         console.print(f"  (the 20 classes of {len(classes)} with the lowest recall; --json has all)")
 
 
-def split_of(source: Path, data: Path | None, split: str, parts: list[type]) -> Source:
-    """The split of the run's own data set, or of what lies at --data."""
+def same_classes(data: tuple[str, ...], model: tuple[str, ...]) -> bool:
+    """Equal names; or as many numbers, which are places; or ImageNet's WordNet ids for its words, in the same order."""
+    if data == model or (len(data) == len(model) and data == tuple(map(str, range(len(model))))):
+        return True
+    from frugalvit.deploy.adopt import imagenet_names
+
+    return len(data) == 1000 and all(name[:1] == "n" and name[1:].isdigit() for name in data) and model == imagenet_names()
+
+
+def split_of(source: Path, data: Path | None, split: str, dataset: str, parts: list[type]) -> Source:
+    """The split of the data set that was named, of the run's own, or of what lies at --data."""
+    from frugalvit.data.dataset import Dataset
     from frugalvit.data.recognize import recognized
     from frugalvit.data.subset import FirstClasses
     from frugalvit.recipes.find import recipe
+    from frugalvit.spec import parse
 
+    if dataset:
+        with at("--dataset"):
+            return parse(dataset, Dataset).open(split, data)
     if (source / "recipe.json").exists():
         made = recipe(str(source), parts=parts).data
         found = made.dataset.open(split, data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -30,13 +31,14 @@ class TrainingBatches(Dataset[Batch]):
     seed: int
     batch: int
     preprocess: Preprocess
+    unreadable: Literal["replaced", "refused"] = "replaced"
 
     def __getitem__(self, step: int) -> Batch:
         wanted = batch_indices(self.order, self.source.labels, self.seed, step, self.batch)
         pictures, bad, used = [], [], []
         for position, index in enumerate(wanted):
-            picture, place, unreadable = readable(self.source, int(index))
-            bad += unreadable
+            picture, place, missed = readable(self.source, int(index), 1 if self.unreadable == "refused" else len(self.source))
+            bad += missed
             used.append(place)
             draw = numpy_generator(self.seed, step, Stream.AUGMENT, position)
             size = self.preprocess.height, self.preprocess.width
@@ -71,15 +73,17 @@ class EvaluationBatches(Dataset[Batch]):
         return stacked(pictures, np.array(labels), indices, tuple(bad))
 
 
-def readable(source: Source, index: int) -> tuple[Pillow.Image, int, list[str]]:
+def readable(source: Source, index: int, tries: int) -> tuple[Pillow.Image, int, list[str]]:
     """The picture, or the next one of the source that can be read; its place; and the names of those that cannot."""
     bad: list[str] = []
-    for offset in range(len(source)):
+    for offset in range(tries):
         place = (index + offset) % len(source)
         try:
             return source.picture(place), place, bad
         except DataError:
             bad.append(source.name(place))
+    if tries == 1:
+        raise DataError("cannot be read, and the recipe refuses such pictures (data.unreadable).", path=source.name(index))
     raise DataError(f"not one of the {len(source)} pictures can be read, the first being {source.name(index)}.")
 
 

@@ -30,7 +30,7 @@ def logits_and_labels(
     workers: int = 0,
     fusion: Fusion = MeanLogits(),
 ) -> tuple[Tensor, Tensor]:
-    """The fused logits_NC in fp32 and labels_N of every readable picture. The last batch is padded, so shapes are static."""
+    """The fused logits_NC in fp32 and labels_N, −1 for unreadable pictures. The last batch is padded: shapes are static."""
     training = module.training
     module.eval()
     reader = EvaluationBatches(source, batch, preprocess)
@@ -44,8 +44,14 @@ def logits_and_labels(
             labels.append(one.label_B)
     finally:
         module.train(training)
-    logits_NC, labels_N = torch.cat(logits), torch.cat(labels)
-    return logits_NC[labels_N >= 0], labels_N[labels_N >= 0]
+    return torch.cat(logits), torch.cat(labels)
+
+
+def real_accuracy(logits_NC: Tensor, labels_N: Tensor, real: tuple[tuple[int, ...], ...]) -> float:
+    """The share of readable pictures whose best class is among the reassessed labels (Beyer et al. 2020), in percent."""
+    readable = [index for index in range(len(labels_N)) if labels_N[index] >= 0]
+    guesses = logits_NC.argmax(-1).tolist()
+    return 100 * sum(guesses[index] in real[index] for index in readable) / max(len(readable), 1)
 
 
 def padded(image_BCHW: Tensor, batch: int) -> Tensor:
@@ -55,6 +61,7 @@ def padded(image_BCHW: Tensor, batch: int) -> Tensor:
 
 def measures(logits_NC: Tensor, labels_N: Tensor) -> Iterator[tuple[str, float]]:
     """Top-1 and top-5 in percent, mean cross-entropy, and expected calibration error over 15 bins, in percent."""
+    logits_NC, labels_N = logits_NC[labels_N >= 0], labels_N[labels_N >= 0]
     if not len(labels_N):
         raise DataError("there is no readable picture to evaluate on.")
     ranks_NK = logits_NC.topk(min(5, logits_NC.shape[1])).indices
@@ -77,7 +84,7 @@ def calibration_error(logits_NC: Tensor, labels_N: Tensor, bins: int = 15) -> fl
 
 def per_class(logits_NC: Tensor, labels_N: Tensor, classes: tuple[str, ...]) -> dict[str, dict[str, float]]:
     """Recall, precision and the number of pictures of each class."""
-    guess_N = logits_NC.argmax(-1)
+    guess_N = logits_NC.argmax(-1).where(labels_N >= 0, -1)
     found = {}
     for index, name in enumerate(classes):
         mine, guessed = labels_N == index, guess_N == index

@@ -75,5 +75,7 @@ def prepare(
     state = State(module, objective, optimizer, average, scaler)
     preprocess = preprocess_of(recipe)
     step = Step(recipe, state, place, clock, preprocess)
-    batches = TrainingBatches(train, recipe.data.augment, recipe.data.order, recipe.seed, recipe.batch, preprocess)
+    batches = TrainingBatches(
+        train, recipe.data.augment, recipe.data.order, recipe.seed, recipe.batch, preprocess, recipe.data.unreadable
+    )
     return Training(recipe, sources, preprocess, place, clock, cadence_of(recipe, clock), state, step, batches)

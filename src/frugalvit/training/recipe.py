@@ -37,6 +37,7 @@ class Data:
     erase: Erasing | None = None
     mix: Mix = NoMix()
     subset: Subset | None = None
+    unreadable: Literal["replaced", "refused"] = "replaced"  # a picture that cannot be read, by the next one, or the end
 
 
 @dataclass(frozen=True)
