@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from frugalvit.data.dataset import opened_splits
+from frugalvit.data.digits import Digits
 from frugalvit.data.files import refuse_other_classes
-from frugalvit.data.source import Source
+from frugalvit.data.source import SPLITS, Source
 from frugalvit.data.split import NoSplit
 from frugalvit.data.subset import FirstClasses
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec
-from frugalvit.errors import SpecError
+from frugalvit.errors import DataError, SpecError
 from frugalvit.nn.model import VisionTransformer
 from frugalvit.report.environment import environment
 from frugalvit.report.loggers import check_logger, logger_named
@@ -39,7 +41,7 @@ from frugalvit.weights.fetch import fetch
 from frugalvit.weights.files import write_safetensors
 from frugalvit.weights.load import load_weights
 
-KNOWN_LR = {"AdamW": (1e-6, 4e-3), "Sgd": (1e-4, 1.0)}  # of the papers' recipes, per 256 pictures
+KNOWN_LR = {"AdamW": (1e-6, 1e-2), "Sgd": (1e-4, 1.0)}  # of the papers' recipes, per 256 pictures
 SMALL = 10**9  # multiply-accumulates of a batch's forward pass, about
 
 
@@ -75,6 +77,15 @@ def train(
     another length than it began with, and says what that does to the learning rate.
     """
     display = display or Silent()
+    if not isinstance(recipe, Recipe):
+        raise SpecError(
+            f"train takes a Recipe, not {type(recipe).__name__}. Use frugalvit.recipe('vit.digits').", path="recipe"
+        )
+    if extend and not resume:
+        raise SpecError("only a resumed run can be extended. Say --resume too.", path="--extend")
+    if workers < 0:
+        raise SpecError(f"{workers} processes. Use 0 and more.", path="--workers")
+    log = [log] if isinstance(log, str) else log
     for name in log:
         check_logger(name)
     if isinstance(model, VisionTransformer):
@@ -127,7 +138,16 @@ def fit(recipe: Recipe, data: str | Path | Mapping[str, Source] | None = None, d
 
 def opened(recipe: Recipe, data: str | Path | Mapping[str, Source] | None) -> dict[str, Source]:
     """Ready sources as they are; a path in full, so that pictures keep their names wherever the run is resumed."""
-    return dict(data) if isinstance(data, Mapping) else all_splits(recipe, Path(data).resolve() if data else None)
+    if isinstance(data, Mapping):
+        if "train" not in data or not set(data) <= set(SPLITS):
+            raise DataError(f"splits {sorted(data)}. Give train, and val and test where there are any.", path="data")
+        return dict(data)
+    root = Path(data).resolve() if data else None
+    if root is not None and isinstance(recipe.data.dataset, Digits):
+        raise DataError(
+            "the digits come with the package. Leave --data out, or choose a recipe for your pictures.", path="--data"
+        )
+    return all_splits(recipe, root)
 
 
 def all_splits(recipe: Recipe, root: Path | None) -> dict[str, Source]:
@@ -273,8 +293,7 @@ def validated(training: Training, workers: int, display: Display) -> dict[str, f
         found = evaluate(state.module, source, training.preprocess, training.place, workers)
         if state.counters["best"] is None or found["top1"] > state.counters["best"]:
             state.counters |= {"best": found["top1"], "best_step": state.step}
-            if training.recipe.stop is not None:
-                state.best = {name: value.detach().clone() for name, value in state.module.state_dict().items()}
+            state.best = {name: value.detach().clone() for name, value in state.module.state_dict().items()}
     chance = 100 / len(source.classes)
     if found["top1"] <= 1.2 * chance and state.step >= training.clock.per_epoch and not state.counters.get("warned"):
         state.counters["warned"] = True
@@ -313,7 +332,7 @@ def finish(training: Training, folder: RunFolder, model: nn.Module | None, worke
     state = training.state
     summary: dict[str, Any] = {"step": state.step}
     with averaged(training):
-        if state.best:
+        if state.best and training.recipe.stop is not None:
             state.module.load_state_dict(state.best)
         for split in ("val", "test"):
             if split in training.sources:
@@ -336,4 +355,6 @@ def saved(training: Training, folder: RunFolder, model: nn.Module | None) -> Cla
     built.load_state_dict(training.state.module.state_dict())
     classifier = Classifier(spec, built).eval()
     classifier.save(folder.path)
+    if training.state.best:
+        write_safetensors(folder.path / "best.safetensors", training.state.best, {"frugalvit": json.dumps(encode(spec))})
     return classifier

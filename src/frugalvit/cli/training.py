@@ -80,6 +80,7 @@ def free_folder(out: Path) -> Path:
 def tell_what_is_where(done: Run) -> None:
     console.print(f"Written to {done.path}:", markup=False)
     console.print("  model.safetensors, config.json    the model: frugalvit.load, frugalvit predict", markup=False)
+    console.print("  best.safetensors                  the weights at their best validation", markup=False)
     console.print("  metrics.jsonl, summary.json       curves and results", markup=False)
     console.print("  recipe.json, environment.json     how it was made; state/ continues it (--resume)", markup=False)
 
@@ -134,6 +135,10 @@ def train(
     for split in ("val", "test"):
         if f"{split}_top1" in done.summary:
             console.print(f"{split}: top-1 {done.summary[f'{split}_top1']:.2f} %, loss {done.summary[f'{split}_loss']:.4f}")
+    if done.summary["nonfinite"]:
+        stderr.print(
+            f"caution: {done.summary['nonfinite']} steps were skipped: their loss or gradient was no number", markup=False
+        )
     for bad in done.summary["bad_pictures"][:10]:
         stderr.print(f"could not be read, and was replaced: {bad}", markup=False)
     tell_what_is_where(done)

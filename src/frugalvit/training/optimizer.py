@@ -12,6 +12,13 @@ from frugalvit.errors import SpecError
 from frugalvit.nn.model import VisionTransformer
 
 
+def refuse_rates(lr: float, weight_decay: float) -> None:
+    if isinstance(lr, float) and lr <= 0:
+        raise SpecError(f"a learning rate of {lr}. Use a number above 0.", path="lr")
+    if isinstance(weight_decay, float) and weight_decay < 0:
+        raise SpecError(f"a decay of {weight_decay}. Use 0 and more.", path="weight_decay")
+
+
 @dataclass(frozen=True)
 class AdamW:
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019)."""
@@ -22,6 +29,9 @@ class AdamW:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     layer_decay: float = 1.0  # each block learns this much slower than the one above it
+
+    def __post_init__(self) -> None:
+        refuse_rates(self.lr, self.weight_decay)
 
     def build(self, groups: list[dict[str, Any]], lr: float) -> torch.optim.Optimizer:
         return torch.optim.AdamW(groups, lr=lr, betas=self.betas, eps=self.eps, weight_decay=self.weight_decay, fused=True)
@@ -36,6 +46,9 @@ class Sgd:
     weight_decay: float = 0.0
     momentum: float = 0.9
     layer_decay: float = 1.0
+
+    def __post_init__(self) -> None:
+        refuse_rates(self.lr, self.weight_decay)
 
     def build(self, groups: list[dict[str, Any]], lr: float) -> torch.optim.Optimizer:
         return torch.optim.SGD(groups, lr=lr, momentum=self.momentum, weight_decay=self.weight_decay, fused=True)

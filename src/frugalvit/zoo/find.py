@@ -92,6 +92,8 @@ def called(function: Callable[..., T], keywords: dict[str, object], overrides: I
     if missing:
         raise SpecError(f"{', '.join(missing)} must be given: {' '.join(f'{key}=...' for key in missing)}")
     made = function(**keywords)
+    if not dataclasses.is_dataclass(made):
+        raise SpecError(f"the function returned {type(made).__name__}, not a description.")
     fields = [field.name for field in dataclasses.fields(made)]  # type: ignore[arg-type]
     refuse_unknown([text.partition("=")[0].strip() for text in edits], known, fields)
     return override(made, *edits)
