@@ -34,8 +34,8 @@ def test_its_commands_exist() -> None:
 
 
 def test_its_table_is_the_measured_one() -> None:
-    table = README.split("<!-- training_throughput -->\n")[1].split("<!-- end -->")[0]
-    assert table.strip() in (ROOT / "docs/results/training_throughput.md").read_text(encoding="utf-8")
+    table = README.split("<!-- train_throughput -->\n")[1].split("<!-- end -->")[0]
+    assert table.strip() in (ROOT / "docs/results/train_throughput.md").read_text(encoding="utf-8")
     assert table.count("\n") > 3
 
 

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from frugalvit.nn.model import Model
-from frugalvit.nn.shape import Shape
+from frugalvit.nn.shape import MapShape, Shape
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Cost:
     """What one place of a model costs for one picture."""
 
     path: str
-    shape: Shape | None  # of the tokens it leaves behind; None for the readout and for the whole
+    shape: Shape | MapShape | None  # of the tokens or maps it leaves behind; None for the readout and for the whole
     parameters: int
     macs: int  # multiply-accumulates of convolutions, linear maps and attention products
     activations: int  # bytes kept for the backward pass, fp32, the fused attention kernel where it is taken
@@ -55,11 +55,9 @@ def cost(model: Model) -> ModelCost:
         image = model.image
         x = torch.empty(1, image.channels, image.height, image.width)
         seen = Seen(module)
-        names = ["tokenizer", *(f"layers[{index}]" for index in range(len(module.layers)))]
-        for name, part, shape in zip(names, [module.tokenizer, *module.layers], module.shapes, strict=True):
+        for name, part, shape in module.places():
             rows = int(getattr(part, "draws", 0))
             x = seen.run(name, shape, part, (x, torch.empty(rows, 1)) if rows else (x,))
-        seen.run("readout", None, module.readout, (x,))
     return ModelCost(tuple(seen.places))
 
 
@@ -71,7 +69,7 @@ class Seen:
         owned = (*module.parameters(), *module.buffers())
         self.storages = {one.untyped_storage() for one in owned}  # what was counted, or is no activation
 
-    def run(self, path: str, shape: Shape | None, part: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
+    def run(self, path: str, shape: Shape | MapShape | None, part: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
         kept = 0
 
         def keep(tensor: Tensor) -> Tensor:

@@ -63,3 +63,15 @@ class Shape:
 
     def __str__(self) -> str:
         return f"{self.length} x {self.dim}"
+
+
+@dataclass(frozen=True)
+class MapShape:
+    """Feature maps at one place of a convolutional network."""
+
+    channels: int
+    height: int
+    width: int
+
+    def __str__(self) -> str:
+        return f"{self.channels} x {self.height} x {self.width}"

@@ -11,7 +11,6 @@ from frugalvit.data.mix import SwitchMix
 from frugalvit.data.order import Repeated
 from frugalvit.data.randaugment import RandAugment
 from frugalvit.nn.model import Model
-from frugalvit.nn.readout import Tokens
 from frugalvit.objective.loss import CrossEntropy
 from frugalvit.objective.objective import Objective, Supervised
 from frugalvit.recipes import vit
@@ -26,9 +25,8 @@ from frugalvit.zoo.find import model as named
 
 def every_head(model: Model, smoothing: float) -> Objective:
     """The true labels on every head, alike: what a distilled model learns without its teacher."""
-    heads = model.readout.names if isinstance(model.readout, Tokens) else ("class",)
     loss = CrossEntropy(smoothing)
-    return Objective(tuple(Supervised(head, loss, 1 / len(heads)) for head in heads))
+    return Objective(tuple(Supervised(head, loss, 1 / len(model.heads)) for head in model.heads))
 
 
 def imagenet(*, model: str = "deit_tiny_patch16_224", epochs: int = 300, batch: int = 1024, drop_path: float = 0.1) -> Recipe:

@@ -62,8 +62,7 @@ def prepare(
     module = module or recipe.model.build(seed=key(recipe.seed, Stream.INIT) >> 1)
     module.to(place.device).train()
     counts_C = torch.from_numpy(np.bincount(train.labels, minlength=len(train.classes)))
-    heads = tuple(getattr(recipe.model.readout, "names", ("class",)))
-    objective = (objective or recipe.objective.build(heads, counts_C)).to(place.device)
+    objective = (objective or recipe.objective.build(recipe.model.heads, counts_C)).to(place.device)
     groups = parameter_groups(module, recipe.optimizer, recipe.tune)
     learned = list(objective.parameters())
     if learned:

@@ -1,6 +1,6 @@
 """Training throughput beside timm's, on one GPU: the same batch, the same step, alternating in one run.
 
-    python benchmarks/training_throughput.py [MODEL:BATCH ...] [--rounds 5] [--out docs/results]
+    python benchmarks/train_throughput.py [MODEL:BATCH ...] [--rounds 5] [--out docs/results]
 
 Both sides: torch.compile in its default mode, autocast to bf16 over fp32 parameters, fused AdamW, drop_path 0.1,
 soft-target cross-entropy, one synthetic batch on the device, device events. A round times timm, then FrugalViT; the
@@ -112,10 +112,10 @@ def main() -> None:
     }
     arguments.out.mkdir(parents=True, exist_ok=True)
     text = json.dumps({**where, "rows": rows}, indent=2) + "\n"
-    (arguments.out / "training_throughput.json").write_text(text)
+    (arguments.out / "train_throughput.json").write_text(text)
     table = ["# Training throughput beside timm's", ""]
     table += [
-        f"`python benchmarks/training_throughput.py`: {where['device']}, torch {where['torch']}, timm {where['timm']}, "
+        f"`python benchmarks/train_throughput.py`: {where['device']}, torch {where['torch']}, timm {where['timm']}, "
         f"commit {where['commit']}. Images/s, median of {arguments.rounds} rounds of {arguments.steps} steps; the "
         "ratio is ours / timm's within a round: median (lowest to highest).",
         "",
@@ -124,7 +124,7 @@ def main() -> None:
     for row in rows:
         spread = f"{row['ratio']:.3f} ({row['lowest']:.3f} to {row['highest']:.3f})"
         table.append(f"| {row['model']} | {row['batch']} | {row['timm']:,} | {row['frugalvit']:,} | {spread} |")
-    (arguments.out / "training_throughput.md").write_text("\n".join(table) + "\n")
+    (arguments.out / "train_throughput.md").write_text("\n".join(table) + "\n")
     print("\n".join(table))
 
 
