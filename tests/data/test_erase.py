@@ -111,6 +111,21 @@ def test_a_constant_box_is_zero() -> None:
     assert torch.equal(erased_BCHW == 0, inside_BHW[:, None].expand_as(erased_BCHW))
 
 
+def test_a_constant_box_has_the_color_that_is_given() -> None:
+    """Lee et al. write the data set's mean, not its zero, into normalized pictures."""
+    mean = (0.4914, 0.4822, 0.4465)
+    image_BCHW, erase = picture(50) + 1, EraseConstant(1.0, (0.02, 0.4), (0.3, 1 / 0.3), color=mean)
+    erased_BCHW, inside_BHW = erase.erase(image_BCHW, generator()), erase.boxes(image_BCHW, generator())
+    assert inside_BHW.any()
+    for channel, value in enumerate(mean):
+        assert torch.equal(erased_BCHW[:, channel][inside_BHW], torch.full((int(inside_BHW.sum()),), value))
+        assert torch.equal(erased_BCHW[:, channel][~inside_BHW], image_BCHW[:, channel][~inside_BHW])
+    gray = EraseConstant(1.0, color=(0.5,)).erase(image_BCHW, generator())
+    assert set(gray[gray < 1].tolist()) == {0.5}
+    with pytest.raises(SpecError, match=r"erase\.color: 2 numbers for 3 channels. Give one for all, or 3."):
+        EraseConstant(1.0, color=(0.1, 0.2)).erase(image_BCHW, generator())
+
+
 @pytest.mark.parametrize("kind", choices(Erasing).values(), ids=lambda kind: kind.__name__)
 def test_erasing_keeps_type_and_shape_and_survives_json(kind: type) -> None:
     image_BCHW = picture(2, channels=1).bfloat16()

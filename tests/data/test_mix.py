@@ -9,7 +9,7 @@ import torch
 from timm.data import mixup
 
 from frugalvit.data.batch import Batch
-from frugalvit.data.mix import CutMix, Mix, Mixup, NoMix, SwitchMix, cut_box, smoothed
+from frugalvit.data.mix import CutMix, Mix, Mixup, NoMix, RolledMixup, SwitchMix, cut_box, smoothed
 from frugalvit.data.randomness import Stream, numpy_generator
 from frugalvit.errors import SpecError
 from frugalvit.slots import choices
@@ -78,7 +78,7 @@ def test_any_batch_size_is_mixed_and_the_given_batch_stays(kind: type, size: int
         mixed = kind().mix(given, CLASSES, SMOOTHING, draws(step))
         assert mixed.image_BCHW.shape == given.image_BCHW.shape
         torch.testing.assert_close(mixed.target_BC.sum(1), torch.ones(size))
-        if size % 2:
+        if size % 2 and kind is not RolledMixup:
             middle = size // 2
             torch.testing.assert_close(mixed.image_BCHW[middle], given.image_BCHW[middle])
             torch.testing.assert_close(mixed.target_BC[middle], smoothed(given.label_B, CLASSES, SMOOTHING)[middle])
@@ -138,9 +138,56 @@ def test_the_share_of_mixup_follows_its_beta_distribution() -> None:
     assert abs(shares.var() - variance) < 4 * math.sqrt(((shares - 0.5) ** 2).var() / len(shares))
 
 
+def test_rolled_mixup_is_its_equation() -> None:
+    """AugReg: a ~ Beta(α, α), λ = max(a, 1 − a); the partner of picture i is picture i − 1, that of the first the last."""
+    given = batch(5)
+    for step in range(20):
+        mixed = RolledMixup(0.5).mix(given, CLASSES, 0.0, draws(step))
+        drawn = draws(step).beta(0.5, 0.5)
+        share = max(drawn, 1 - drawn)
+        for place in range(5):
+            partner = (place - 1) % 5
+            expected = share * given.image_BCHW[place] + (1 - share) * given.image_BCHW[partner]
+            torch.testing.assert_close(mixed.image_BCHW[place], expected)
+            for label in range(CLASSES):
+                wanted = share * (given.label_B[place] == label) + (1 - share) * (given.label_B[partner] == label)
+                assert mixed.target_BC[place, label].item() == pytest.approx(float(wanted), abs=1e-6)
+    shares = [RolledMixup(0.2).mix(batch(2, 1, 1), CLASSES, 0.0, draws(step)).target_BC.max().item() for step in range(300)]
+    assert min(shares) >= 0.5
+
+
+def test_switching_is_the_mixing_of_lee_et_al_at_its_fields() -> None:
+    """Half of the batches are mixed at all, and half of those by CutMix, by λ ~ Beta(1, 1), one for the batch.
+
+    Their loss, λ CE(y) + (1 − λ) CE(y'), is the cross-entropy of the mixed target.
+    """
+    given = Batch(torch.zeros(2, 1, 20, 28), torch.tensor([0, 1]), torch.arange(2))
+    given.image_BCHW[1] = 1
+    steps, mix = 6000, SwitchMix(1.0, 1.0, probability=0.5, switch=0.5)
+    logits_BC = torch.tensor([[0.3, -1.2], [2.0, 0.4]])
+    found, shares = {"none": 0, "cutmix": 0, "mixup": 0}, []
+    for step in range(steps):
+        mixed = mix.mix(given, 2, 0.0, draws(step))
+        share = mixed.target_BC[0, 0].item()
+        between = ((mixed.image_BCHW > 0) & (mixed.image_BCHW < 1)).any().item()
+        way = "mixup" if between else "none" if draws(step).random() >= 0.5 else "cutmix"
+        found[way] += 1
+        if way == "mixup":
+            shares.append(share)
+        if step < 50:
+            cross = -logits_BC.log_softmax(1)
+            theirs = (share * cross[[0, 1], [0, 1]] + (1 - share) * cross[[0, 1], [1, 0]]).mean()
+            torch.testing.assert_close((mixed.target_BC * cross).sum(1).mean(), theirs)
+    for way, expected in (("none", 0.5), ("cutmix", 0.25), ("mixup", 0.25)):
+        assert abs(found[way] / steps - expected) < 4 * math.sqrt(expected * (1 - expected) / steps)
+    assert abs(np.mean(shares) - 0.5) < 4 / math.sqrt(12 * len(shares))  # Beta(1, 1) is uniform
+    assert abs(np.var(shares) - 1 / 12) < 4 * math.sqrt(1 / 180 / len(shares))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: RolledMixup(0.0), "alpha: 0.0 is not above 0"),
         (lambda: Mixup(0.0), "alpha: 0.0 is not above 0"),
         (lambda: CutMix(-1.0), "alpha: -1.0 is not above 0"),
         (lambda: SwitchMix(cutmix_alpha=0.0), "cutmix_alpha: 0.0 is not above 0"),

@@ -7,7 +7,7 @@ import torch
 
 from frugalvit.data.batch import Batch
 from frugalvit.errors import SpecError
-from frugalvit.objective.loss import CrossEntropy, WeightedCrossEntropy
+from frugalvit.objective.loss import CrossEntropy, SigmoidCrossEntropy, WeightedCrossEntropy
 from frugalvit.objective.objective import Objective, Supervised
 
 COUNTS = torch.tensor([10, 30, 60])
@@ -44,6 +44,18 @@ def test_rare_classes_weigh_more() -> None:
     found = WeightedCrossEntropy().build(COUNTS)(LOGITS, batch([0, 2]))
     rows = [log_softmax(row) for row in LOGITS.tolist()]
     assert found.item() == pytest.approx(-(100 / 30 * rows[0][0] + 100 / 180 * rows[1][2]) / 2, abs=1e-6)
+
+
+@pytest.mark.parametrize("target", [None, torch.tensor([[0.2, 0.8, 0.0], [0.0, 0.5, 0.5]])], ids=["labels", "targets"])
+def test_sigmoid_cross_entropy_is_its_equation(target: torch.Tensor | None) -> None:
+    found = SigmoidCrossEntropy().build(COUNTS)(LOGITS, batch([1, 0], target))
+    rows = target.tolist() if target is not None else [[0, 1, 0], [1, 0, 0]]
+    expected = 0.0
+    for logits, wanted in zip(LOGITS.tolist(), rows, strict=True):
+        for z, t in zip(logits, wanted, strict=True):
+            yes = 1 / (1 + math.exp(-z))
+            expected -= (t * math.log(yes) + (1 - t) * math.log(1 - yes)) / 2  # summed over classes, mean over the batch
+    assert found.item() == pytest.approx(expected, abs=1e-5)
 
 
 def test_terms_are_named_weighted_and_checked_against_the_heads() -> None:

@@ -5,12 +5,21 @@ import torch
 
 from frugalvit.nn.model import Model
 from frugalvit.training.average import Average, Ema
-from frugalvit.training.optimizer import AdamW, Everything, HeadsOnly, Sgd, is_decayed, parameter_groups, peak_lr
+from frugalvit.training.optimizer import (
+    AdamW,
+    AllParameters,
+    Everything,
+    HeadsOnly,
+    Matrices,
+    Sgd,
+    parameter_groups,
+    peak_lr,
+)
 
 
 def test_matrices_are_decayed_and_nothing_else(toy: Model) -> None:
     module = toy.build()
-    decayed = {name for name, parameter in module.named_parameters() if is_decayed(name, parameter)}
+    decayed = {name for name, parameter in module.named_parameters() if Matrices().covers(name, parameter)}
     expected = {"tokenizer.weight", "readout.heads.class.weight", "readout.heads.distill.weight"}
     for block in (2, 3):
         expected |= {f"layers.{block}.{name}.weight" for name in ("attention.qkv", "attention.out", "mlp.up", "mlp.down")}
@@ -24,8 +33,26 @@ def test_groups_hold_every_parameter_once_with_its_decay(toy: Model) -> None:
     assert sorted(names) == sorted(name for name, _ in module.named_parameters())
     built = AdamW(1e-3, weight_decay=0.3).build(groups, 1e-3)
     for group in built.param_groups:
-        decays = {is_decayed(name, parameter) for name, parameter in zip(group["names"], group["params"], strict=True)}
+        decays = {Matrices().covers(name, parameter) for name, parameter in zip(group["names"], group["params"], strict=True)}
         assert decays == {group["weight_decay"] == 0.3}
+
+
+@pytest.mark.parametrize("make", [AdamW, Sgd])
+def test_everything_decays_where_that_is_asked_for(toy: Model, make: type[AdamW | Sgd]) -> None:
+    """Lee et al. decay biases, norms, positions and tokens as well: one step without gradients shrinks them all alike."""
+    module = toy.build(seed=0)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.fill_(2.0)
+    spec = make(0.1, weight_decay=0.3, decays=AllParameters())
+    groups = parameter_groups(module, spec, Everything())
+    assert all("weight_decay" not in group for group in groups)
+    optimizer = spec.build(groups, 0.1)
+    for parameter in module.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for name, parameter in module.named_parameters():
+        torch.testing.assert_close(parameter, torch.full_like(parameter, 2 * (1 - 0.1 * 0.3)), msg=name)
 
 
 def test_lower_layers_learn_slower(toy: Model) -> None:

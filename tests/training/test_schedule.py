@@ -42,3 +42,15 @@ def test_deits_schedule_is_constant_inside_an_epoch_and_one_epoch_late() -> None
 
 def test_constant_stays_at_the_peak() -> None:
     assert [Constant(Steps(2), 0.0).lr(step, 0.5, CLOCK) for step in (0, 1, 2, 999)] == [0.0, 0.25, 0.5, 0.5]
+
+
+def test_cosine_is_the_schedule_of_lee_et_al_in_passes() -> None:
+    """Their 10 of 100 epochs of warm-up, each of three passes, are 30 of 300: linear 1e-6 to the peak, cosine to 1e-6."""
+    clock, schedule, peak = Clock(total=300 * 390, per_epoch=390), Cosine(Epochs(30), start=1e-6, end=1e-6), 3e-3
+    warm = 30 * 390
+    for step in (0, 1, 5000, warm - 1):
+        assert schedule.lr(step, peak, clock) == pytest.approx(1e-6 + (peak - 1e-6) * step / warm)
+    for step in (warm, 60_000, clock.total):
+        share = (step - warm) / (clock.total - warm)
+        assert schedule.lr(step, peak, clock) == pytest.approx(1e-6 + 0.5 * (peak - 1e-6) * (1 + math.cos(math.pi * share)))
+    assert schedule.lr(clock.total, peak, clock) == pytest.approx(1e-6)

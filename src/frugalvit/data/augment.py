@@ -1,7 +1,7 @@
 """Pictures changed at random, one at a time, on the CPU: crops, flips, colors.
 
 A step takes a picture and the size a model wants, and draws from the generator it is handed: randomness is an argument.
-RandAugment has its own file, and so has what happens to whole batches (finish.py, erase.py, mix.py).
+AutoAugment and both RandAugments have their own files, and so has what happens to whole batches (finish.py, erase.py, mix.py).
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import numpy as np
 from PIL import Image as Pillow
 from PIL import ImageEnhance
 
+from frugalvit.data.autoaugment import AutoAugment
 from frugalvit.data.bounds import require_at_least, require_probability, require_range
 from frugalvit.data.preprocess import FILTERS, MODES
 from frugalvit.data.randaugment import RandAugment
+from frugalvit.data.tf_randaugment import TfRandAugment
 from frugalvit.errors import DataError, SpecError
 
 CROP_TRIES = 10
@@ -160,4 +162,5 @@ def small_augment() -> Augment:
     return Augment((PadCrop(pad=4), Flip(0.5)))
 
 
-Step = ResizedCrop | PadCrop | Resize | Flip | ColorJitter | RandAugment  # what may stand in `Augment.steps`
+# what may stand in `Augment.steps`
+Step = ResizedCrop | PadCrop | Resize | Flip | ColorJitter | AutoAugment | RandAugment | TfRandAugment

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from frugalvit.data.bounds import require_at_least, require_probability, require_range
+from frugalvit.data.finish import per_channel
+from frugalvit.errors import SpecError
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,21 @@ class Erase:
 
 @dataclass(frozen=True)
 class EraseConstant(Erase):
-    """One box a picture, filled with 0, the mean color of normalized pictures (Zhong et al. 2020, "RE-M")."""
+    """One box a picture, filled with `color` in normalized units: 0 is the mean color (Zhong et al. 2020, "RE-M").
+
+    One number for all channels, or one each. Lee et al. (2021) write the mean itself, as it is before normalizing, into
+    normalized pictures: a light gray.
+    """
+
+    color: tuple[float, ...] = (0.0,)
 
     def filling(self, image_BCHW: Tensor, generator: torch.Generator) -> Tensor:
-        return torch.zeros_like(image_BCHW)
+        channels = image_BCHW.shape[1]
+        if len(self.color) not in (1, channels):
+            cure = f"Give one for all, or {channels}."
+            raise SpecError(f"{len(self.color)} numbers for {channels} channels. {cure}", path="recipe.data.erase.color")
+        colors = self.color * (channels // len(self.color))
+        return per_channel(colors, image_BCHW).to(image_BCHW.dtype).expand_as(image_BCHW)
 
 
 def between(uniform: Tensor, low: float, high: float) -> Tensor:

@@ -2,6 +2,7 @@
 
 A picture's partner is the one at its place in the reversed batch, and one λ holds for the whole batch (timm's mode "batch",
 which DeiT uses). timm asks for an even batch; with an odd one the middle picture is its own partner, which changes nothing.
+big_vision's mixup has partners of its own (`RolledMixup`).
 """
 
 from __future__ import annotations
@@ -41,6 +42,26 @@ class Mixup:
 
 
 @dataclass(frozen=True)
+class RolledMixup:
+    """Mixup as AugReg's big_vision does it (Steiner et al. 2022): the partner is the picture before, in a ring.
+
+    λ = max(a, 1 − a), a ~ Beta(α, α), so a picture keeps the larger share.
+    """
+
+    alpha: float = 0.2
+
+    def __post_init__(self) -> None:
+        require_positive(self.alpha, "alpha")
+
+    def mix(self, batch: Batch, classes: int, smoothing: float, draw: np.random.Generator) -> Batch:
+        drawn = draw.beta(self.alpha, self.alpha)
+        share = max(drawn, 1 - drawn)
+        image_BCHW = batch.image_BCHW * share + batch.image_BCHW.roll(1, 0) * (1 - share)
+        target_BC = smoothed(batch.label_B, classes, smoothing)
+        return replace(batch, image_BCHW=image_BCHW, target_BC=target_BC * share + target_BC.roll(1, 0) * (1 - share))
+
+
+@dataclass(frozen=True)
 class CutMix:
     """A box of the partner pasted in; λ is the share left, after the box is cut at the border (Yun et al. 2019, sec. 3.1)."""
 
@@ -63,7 +84,8 @@ class CutMix:
 class SwitchMix:
     """With `probability` a batch is mixed: by CutMix in a share `switch` of the cases, else by mixup.
 
-    The defaults are DeiT's (Touvron et al. 2021, Table 9; what it calls "prob." are the alphas).
+    The defaults are DeiT's (Touvron et al. 2021, Table 9; what it calls "prob." are the alphas). Lee et al. (2021) mix half
+    of the batches: `SwitchMix(1.0, 1.0, probability=0.5)`.
     """
 
     mixup_alpha: float = 0.8
@@ -106,4 +128,4 @@ def mixed_target(label_B: Tensor, classes: int, smoothing: float, share: float) 
     return target_BC * share + target_BC.flip(0) * (1 - share)
 
 
-Mix = NoMix | Mixup | CutMix | SwitchMix
+Mix = NoMix | Mixup | RolledMixup | CutMix | SwitchMix

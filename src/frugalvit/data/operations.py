@@ -42,13 +42,18 @@ def translate_y(picture: Pillow.Image, magnitude: float, sign: int, fill: Fill) 
     return moved(picture, (1, 0, 0, 0, 1, sign * (magnitude / MOST * 0.45) * picture.height), fill)
 
 
-def moved(picture: Pillow.Image, affine: tuple[float, ...], fill: Fill) -> Pillow.Image:
+def moved(
+    picture: Pillow.Image,
+    affine: tuple[float, ...],
+    fill: Fill,
+    resample: Pillow.Resampling = Pillow.Resampling.BICUBIC,
+) -> Pillow.Image:
     """Output pixel (x, y) is read at (ax + by + c, dx + ey + f)."""
     return picture.transform(
         picture.size,
         Pillow.Transform.AFFINE,
         affine,
-        resample=Pillow.Resampling.BICUBIC,
+        resample=resample,
         fillcolor=filled(picture, fill),
     )
 
@@ -76,13 +81,11 @@ def invert(picture: Pillow.Image, magnitude: float, sign: int, fill: Fill) -> Pi
 
 def posterize(picture: Pillow.Image, magnitude: float, sign: int, fill: Fill) -> Pillow.Image:
     """4 bits down to none: at 10 the picture is black, which Pillow 13 refuses, so the table is our own."""
-    bits = 4 - int(magnitude / MOST * 4)
-    return tabled(picture, [value >> (8 - bits) << (8 - bits) for value in range(256)])
+    return with_bits(picture, 4 - int(magnitude / MOST * 4))
 
 
 def solarize(picture: Pillow.Image, magnitude: float, sign: int, fill: Fill) -> Pillow.Image:
-    threshold = 256 - min(256, int(magnitude / MOST * 256))
-    return tabled(picture, [value if value < threshold else 255 - value for value in range(256)])
+    return inverted_from(picture, 256 - min(256, int(magnitude / MOST * 256)))
 
 
 def solarize_add(picture: Pillow.Image, magnitude: float, sign: int, fill: Fill) -> Pillow.Image:
@@ -109,6 +112,16 @@ def sharpness(picture: Pillow.Image, magnitude: float, sign: int, fill: Fill) ->
 def enhancement(magnitude: float, sign: int) -> float:
     """1 leaves a picture as it is; 0.1 to 1.9."""
     return max(0.1, 1.0 + sign * (magnitude / MOST * 0.9))
+
+
+def with_bits(picture: Pillow.Image, bits: int) -> Pillow.Image:
+    """The highest bits of every value."""
+    return tabled(picture, [value >> (8 - bits) << (8 - bits) for value in range(256)])
+
+
+def inverted_from(picture: Pillow.Image, threshold: float) -> Pillow.Image:
+    """Values from `threshold` on turned around."""
+    return tabled(picture, [value if value < threshold else 255 - value for value in range(256)])
 
 
 def tabled(picture: Pillow.Image, table: list[int]) -> Pillow.Image:

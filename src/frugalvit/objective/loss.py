@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import log_softmax, one_hot
+from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax, one_hot
 
 from frugalvit.data.batch import Batch
 from frugalvit.errors import SpecError, at
@@ -48,6 +48,23 @@ class WeightedCrossEntropy:
         return SoftTargets(self.smoothing, (counts_C.sum() / (len(counts_C) * counts_C)).float())
 
 
+@dataclass(frozen=True)
+class SigmoidCrossEntropy:
+    """−Σ_k [t_k log σ(z_k) + (1 − t_k) log(1 − σ(z_k))], mean over the batch: each class a question of its own.
+
+    AugReg's pre-training (Steiner et al. 2022). It wants heads that begin with rare classes: a bias of about −ln K.
+    """
+
+    def build(self, counts_C: Tensor) -> YesOrNo:
+        return YesOrNo()
+
+
+class YesOrNo(nn.Module):
+    def forward(self, logits_BC: Tensor, batch: Batch) -> Tensor:
+        target_BC = targets(logits_BC, batch)
+        return binary_cross_entropy_with_logits(logits_BC.float(), target_BC, reduction="none").sum(-1).mean()
+
+
 class SoftTargets(nn.Module):
     weight_C: Tensor
 
@@ -57,11 +74,15 @@ class SoftTargets(nn.Module):
         self.register_buffer("weight_C", weight_C, persistent=False)
 
     def forward(self, logits_BC: Tensor, batch: Batch) -> Tensor:
-        target_BC = batch.target_BC
-        if target_BC is None:
-            target_BC = one_hot(batch.label_B, logits_BC.shape[1]).to(torch.float32)
-        smooth_BC = target_BC * (1 - self.smoothing) + self.smoothing / logits_BC.shape[1]
+        smooth_BC = targets(logits_BC, batch) * (1 - self.smoothing) + self.smoothing / logits_BC.shape[1]
         return -(smooth_BC * self.weight_C * log_softmax(logits_BC.float(), -1)).sum(-1).mean()
 
 
-Loss = CrossEntropy | WeightedCrossEntropy
+def targets(logits_BC: Tensor, batch: Batch) -> Tensor:
+    """target_BC: the batch's own, or its labels."""
+    if batch.target_BC is not None:
+        return batch.target_BC
+    return one_hot(batch.label_B, logits_BC.shape[1]).to(torch.float32)
+
+
+Loss = CrossEntropy | WeightedCrossEntropy | SigmoidCrossEntropy

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from frugalvit.errors import SpecError
-from frugalvit.nn.model import VisionTransformer
+from frugalvit.nn.network import Network
 
 
 def refuse_rates(lr: float, weight_decay: float) -> None:
@@ -17,6 +17,28 @@ def refuse_rates(lr: float, weight_decay: float) -> None:
         raise SpecError(f"a learning rate of {lr}. Use a number above 0.", path="lr")
     if isinstance(weight_decay, float) and weight_decay < 0:
         raise SpecError(f"a decay of {weight_decay}. Use 0 and more.", path="weight_decay")
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """Matrices decay; biases, norms, positions and summary tokens do not, as in DeiT, timm and big_vision.
+
+    Deviation: the DeiT release decays its distillation token, by an oversight of the timm version it pins.
+    """
+
+    def covers(self, name: str, parameter: nn.Parameter) -> bool:
+        return parameter.ndim > 1 and not name.endswith((".bias", ".positions")) and ".tokens." not in name
+
+
+@dataclass(frozen=True)
+class AllParameters:
+    """Everything decays, biases, norms and temperatures too, as in the release of Lee et al. (2021)."""
+
+    def covers(self, name: str, parameter: nn.Parameter) -> bool:
+        return True
+
+
+Decays = Matrices | AllParameters  # what may stand in `decays`
 
 
 @dataclass(frozen=True)
@@ -29,6 +51,7 @@ class AdamW:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     layer_decay: float = 1.0  # each block learns this much slower than the one above it
+    decays: Decays = Matrices()
 
     def __post_init__(self) -> None:
         refuse_rates(self.lr, self.weight_decay)
@@ -46,6 +69,7 @@ class Sgd:
     weight_decay: float = 0.0
     momentum: float = 0.9
     layer_decay: float = 1.0
+    decays: Decays = Matrices()
 
     def __post_init__(self) -> None:
         refuse_rates(self.lr, self.weight_decay)
@@ -81,14 +105,6 @@ def peak_lr(optimizer: Optimizer, pictures: int) -> float:
     return optimizer.lr * pictures / optimizer.per if optimizer.per else optimizer.lr
 
 
-def is_decayed(name: str, parameter: nn.Parameter) -> bool:
-    """Matrices are; biases, norms, positions and summary tokens are not, as in DeiT and timm.
-
-    Deviation: the DeiT release decays its distillation token, by an oversight of the timm version it pins.
-    """
-    return parameter.ndim > 1 and not name.endswith((".bias", ".positions")) and ".tokens." not in name
-
-
 def lr_scale(name: str, depth: int, decay: float) -> float:
     """decay^(places below the heads): tokenizer and positions 0, block i at i + 1, the readout on top."""
     if name.startswith("readout."):
@@ -97,14 +113,14 @@ def lr_scale(name: str, depth: int, decay: float) -> float:
     return decay ** (depth - block)
 
 
-def parameter_groups(module: VisionTransformer, optimizer: Optimizer, tune: Tune) -> list[dict[str, Any]]:
+def parameter_groups(module: Network, optimizer: Optimizer, tune: Tune) -> list[dict[str, Any]]:
     """Parameters that learn, grouped by decay and by speed; each group knows its `scale` and its parameters' names."""
     groups: dict[tuple[bool, float], dict[str, Any]] = {}
     for name, parameter in module.named_parameters():
         parameter.requires_grad_(tune.learns(name))
         if not parameter.requires_grad:
             continue
-        decayed = is_decayed(name, parameter)
+        decayed = optimizer.decays.covers(name, parameter)
         scale = lr_scale(name, len(module.layers), optimizer.layer_decay)
         group = groups.setdefault((decayed, scale), {"params": [], "names": [], "scale": scale})
         group["params"].append(parameter)
