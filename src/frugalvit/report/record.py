@@ -117,7 +117,7 @@ class RunFolder:
 
     def sweep(self) -> None:
         """Remove what a killed writer left beside its target."""
-        for one in self.path.rglob(".*.part"):
+        for one in filter(is_part, self.path.rglob(".*")):
             with writing(one):
                 one.unlink(missing_ok=True)
 
@@ -203,4 +203,5 @@ class RunFolder:
 
 
 def is_part(path: Path) -> bool:
-    return path.name.startswith(".") and path.suffix == ".part"
+    """Whether a file is what a killed write left: ours end in .part, those of safetensors begin with .tmp."""
+    return path.name.startswith(".") and (path.suffix == ".part" or path.name.startswith(".tmp"))
