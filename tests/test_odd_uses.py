@@ -59,11 +59,16 @@ def classifier(model: Model) -> Classifier:
 
 
 def test_a_linear_map_of_ones_own_computes_q_k_and_v_too(toy: Model) -> None:
-    for part in (Sign(), NoBias()):
-        module = swap(toy, Attention, lambda one, part=part: replace(one, linear=part)).build()
-        kinds = {type(one) for one in module.layers[2].attention.qkv.children()}
-        assert kinds == {type(part.build(1, 1))}
-        assert module(IMAGE)["class"].shape == (2, 9)
+    module = swap(toy, Attention, lambda one: replace(one, linear=Sign())).build()
+    kinds = {type(one) for one in module.layers[2].attention.qkv.children()}
+    assert kinds == {type(Sign().build(1, 1))}
+    assert module(IMAGE)["class"].shape == (2, 9)
+
+
+def test_linear_maps_of_ones_own_that_are_plain_become_one_product(toy: Model) -> None:
+    module = swap(toy, Attention, lambda one: replace(one, linear=NoBias())).build()
+    assert module.layers[2].attention.qkv.bias is None
+    assert module(IMAGE)["class"].shape == (2, 9)
 
 
 def test_what_changes_the_result_is_not_exported_silently(toy: Model) -> None:

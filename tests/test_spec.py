@@ -43,7 +43,10 @@ def test_missing_fields_take_their_defaults(toy: Model) -> None:
         (lambda d: d["layers"][2]["attention"].update(heads=3.5), "Expected a whole number"),
         (lambda d: d["layers"][2]["residual"].update(drop=float("nan")), "model.layers[2].residual.drop: nan does not fit"),
         (lambda d: d["layers"][2]["residual"].update(drop=1.5), "model.layers[2].residual.drop: a drop rate of 1.5"),
-        (lambda d: d["layers"][2].update(attention={"part": "Mlp"}), "no part is called 'Mlp' here. There is: Attention."),
+        (
+            lambda d: d["layers"][2].update(attention={"part": "Mlp"}),
+            "no part is called 'Mlp' here. There are: Attention, SkipAttention.",
+        ),
         (lambda d: d["layers"][2].update(attention={"part": "os.system"}), "no part is called 'os.system'"),
         (lambda d: d["layers"][0].update(names="class"), "model.layers[0].names: 'class' does not fit"),
         (lambda d: d.update(classes={"part": "Model"}), "a part cannot stand here"),
@@ -71,7 +74,7 @@ def test_a_spec_made_wrongly_in_python_fails_at_build_by_its_path(toy: Model) ->
     ):
         replace(toy, layers=(Block(Attention("3")),)).build()
     with pytest.raises(
-        SpecError, match=r"model\.layers\[0\]: LearnedScale\(\) does not fit here. Expected Join, AddPositions, Block or"
+        SpecError, match=r"model\.layers\[0\]: LearnedScale\(\) does not fit here. Expected Join, AddPositions, AddSinusoid, "
     ):
         replace(toy, layers=(LearnedScale(),)).build()
     with pytest.raises(SpecError, match=r"model\.layers: .* does not fit here. Expected a list of Join"):
@@ -169,4 +172,4 @@ def test_flatten_names_every_leaf(toy: Model) -> None:
 def test_every_slot_lists_its_parts() -> None:
     slots = parts_of(Model)
     assert slots["Attention.scale"] == (["FixedScale", "LearnedScale"], "ScalePart")
-    assert slots["Model.layers"][0] == ["Join", "AddPositions", "Block"]
+    assert slots["Model.layers"][0][:4] == ["Join", "AddPositions", "AddSinusoid", "Normalize"]

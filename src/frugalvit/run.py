@@ -21,7 +21,9 @@ from frugalvit.data.split import NoSplit
 from frugalvit.data.subset import FirstClasses
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec
 from frugalvit.errors import DataError, SpecError
-from frugalvit.nn.model import VisionTransformer
+from frugalvit.nn.architecture import Architecture
+from frugalvit.nn.network import Network
+from frugalvit.nn.shape import MapShape, Shape
 from frugalvit.report.environment import environment
 from frugalvit.report.loggers import check_logger, logger_named
 from frugalvit.report.progress import Display, Silent
@@ -88,7 +90,7 @@ def train(
     log = [log] if isinstance(log, str) else log
     for name in log:
         check_logger(name)
-    if isinstance(model, VisionTransformer):
+    if isinstance(model, Network) and isinstance(model.spec, Architecture):
         recipe = replace(recipe, model=model.spec)
     place = place_for(device, recipe.precision)
     training = prepare(recipe, opened(recipe, data), place, module=own_module(model), objective=objective)
@@ -119,10 +121,18 @@ def train(
 def enough_threads(training: Training) -> None:
     """One thread for small products on a CPU: several would spend their time waiting for each other."""
     module, place = training.state.module, training.place
-    tokens = module.shapes[-1].length if isinstance(module, VisionTransformer) else 1
-    products = sum(one.numel() for one in module.parameters()) * tokens * training.recipe.batch
-    if place.device.type == "cpu" and isinstance(module, VisionTransformer) and products < SMALL:
+    counted = place.device.type == "cpu" and isinstance(module, Network) and len(module.shapes) > 0
+    if counted and products(module) * training.recipe.batch < SMALL:
         torch.set_num_threads(1)
+
+
+def products(module: Network) -> int:
+    """The multiply-accumulates of a picture's forward pass, about: each parameter once for every token or place."""
+    last = module.shapes[-1]
+    if isinstance(last, Shape):
+        return sum(one.numel() for one in module.parameters()) * last.length
+    places = [(part, shape) for _, part, shape in module.places() if isinstance(shape, MapShape)]
+    return sum(one.numel() * shape.height * shape.width for part, shape in places for one in part.parameters())
 
 
 def begun_from(out: Path) -> str:
@@ -198,7 +208,7 @@ def lengthen(out: Path, training: Training, described: Mapping[str, Any], where:
 
 
 def own_module(model: nn.Module | None) -> Any:
-    return model if model is None or isinstance(model, VisionTransformer) else Wrapped(model)
+    return model if model is None or isinstance(model, Network) else Wrapped(model)
 
 
 class Wrapped(nn.Module):
@@ -347,7 +357,7 @@ def finish(training: Training, folder: RunFolder, model: nn.Module | None, worke
 
 
 def saved(training: Training, folder: RunFolder, model: nn.Module | None) -> Classifier | None:
-    if model is not None and not isinstance(model, VisionTransformer):
+    if model is not None and not isinstance(model, Network):
         write_safetensors(folder.path / "model.safetensors", model.state_dict())
         return None
     spec = ClassifierSpec(training.recipe.model, training.preprocess, training.sources["train"].classes)

@@ -14,7 +14,7 @@ from frugalvit.errors import SpecError, WeightsNotice, suggestion
 
 if TYPE_CHECKING:
     from frugalvit.measure.cost import ModelCost
-    from frugalvit.nn.model import Model
+    from frugalvit.nn.architecture import Architecture
 
 KINDS = ("models", "parts", "recipes", "datasets", "origins", "weights")
 
@@ -48,7 +48,9 @@ def list_models() -> dict[str, str]:
 
 
 def shown(value: object) -> str:
-    return " + ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    from frugalvit.outline import short
+
+    return " + ".join(map(short, value)) or "none" if isinstance(value, tuple) else short(value)
 
 
 def list_parts() -> dict[str, str]:
@@ -120,7 +122,7 @@ def show(
         console.print("[dim]leaves: tokens x width. kept: memory for the backward pass of one picture in fp32.[/dim]")
 
 
-def model_or_saved(name: str, overrides: list[str], parts: list[type]) -> Model:
+def model_or_saved(name: str, overrides: list[str], parts: list[type]) -> Architecture:
     from frugalvit.spec import override
     from frugalvit.zoo.find import functions, model
 
@@ -138,7 +140,7 @@ def is_saved(name: str) -> bool:
         return False
 
 
-def summary(name: str, model: Model, costs: ModelCost) -> dict[str, Any]:
+def summary(name: str, model: Architecture, costs: ModelCost) -> dict[str, Any]:
     from frugalvit.spec import encode
 
     return {

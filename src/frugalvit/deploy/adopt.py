@@ -10,7 +10,7 @@ from typing import Literal
 from frugalvit.data.preprocess import Preprocess, means_for
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec
 from frugalvit.errors import DataError, SpecError, WeightsError
-from frugalvit.nn.model import Model
+from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.norm import LayerNorm
 from frugalvit.spec import override, swap
 from frugalvit.weights.fetch import Fetched
@@ -20,7 +20,7 @@ from frugalvit.weights.resample import Bicubic, Resample
 
 
 def adopt(
-    model: Model,
+    model: Architecture,
     fetched: Fetched,
     *,
     origin: str = "",
@@ -62,14 +62,14 @@ def known(name: str) -> Published | None:
         return None
 
 
-def preprocess_of(model: Model, released: Published | None) -> Preprocess:
+def preprocess_of(model: Architecture, released: Published | None) -> Preprocess:
     colors = (released.mean, released.std) if released else IMAGENET
     mean, std = means_for(model.image.channels, *colors)
     crop = released.crop if released else 0.875
     return Preprocess(model.image.height, model.image.width, mean, std, crop)
 
 
-def class_names(model: Model, file: Path | None) -> tuple[str, ...]:
+def class_names(model: Architecture, file: Path | None) -> tuple[str, ...]:
     """From a text file (a name a line) or a JSON list; without one, ImageNet's for 1000 classes, else numbers."""
     if model.classes is None:
         raise SpecError("how many classes are there? Set classes=...", path="classes")

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from frugalvit.data.preprocess import Picture, Preprocess
 from frugalvit.errors import SpecError, WeightsError, at
-from frugalvit.nn.model import Model, VisionTransformer
+from frugalvit.nn.architecture import Architecture
+from frugalvit.nn.network import Network
 from frugalvit.nn.readout import Fusion, MeanLogits, fuse
 from frugalvit.spec import decode, encode
 from frugalvit.weights.files import read_file, read_metadata, write_json, write_safetensors
@@ -27,13 +28,13 @@ WEIGHTS, CONFIG = "model.safetensors", "config.json"
 class ClassifierSpec:
     """What `config.json` holds: everything about a classifier but its weights."""
 
-    model: Model
+    model: Architecture
     preprocess: Preprocess
     classes: tuple[str, ...]
     fusion: Fusion = MeanLogits()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.model, Model) or not isinstance(self.preprocess, Preprocess):
+        if not isinstance(self.model, Architecture) or not isinstance(self.preprocess, Preprocess):
             return
         if self.model.classes != len(self.classes):
             raise SpecError(f"{len(self.classes)} class names for {self.model.classes} classes.", path="classes")
@@ -65,7 +66,7 @@ class Prediction:
 class Classifier(nn.Module):
     """A model for ordinary PyTorch code: called with image_BCHW it returns one logits_BC."""
 
-    def __init__(self, spec: ClassifierSpec, module: VisionTransformer):
+    def __init__(self, spec: ClassifierSpec, module: Network):
         super().__init__()
         self.spec = spec
         self.module = module
@@ -136,7 +137,7 @@ def load(path: str | Path, *, parts: Iterable[type] = (), device: str | torch.de
     state = read_file(weights_file(path))
     with at(str(path)):
         module = spec.model.build(seed=0)
-        kinds = {value.dtype for value in state.values()}
+        kinds = {value.dtype for value in state.values() if value.is_floating_point()}
         if len(kinds) == 1 and kinds <= {torch.float16, torch.bfloat16, torch.float64}:
             module.to(kinds.pop())  # as it was saved
         fill(module, state)
@@ -187,7 +188,7 @@ def read_config(path: Path, weights: Path) -> dict[str, Any]:
         raise WeightsError(f"is not JSON: {error.msg} in line {error.lineno}.", path=str(beside)) from error
 
 
-def fill(module: VisionTransformer, state: dict[str, Tensor]) -> None:
+def fill(module: Network, state: dict[str, Tensor]) -> None:
     """Every tensor of the module from our own file, or an error that names what does not fit."""
     own = module.state_dict()
     unused, empty = [name for name in state if name not in own], [name for name in own if name not in state]

@@ -6,6 +6,7 @@ ours, and an operation that changes is counted as it changed.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,9 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from frugalvit.nn.architecture import Architecture
+from frugalvit.nn.attention import MultiHead
+from frugalvit.nn.foreign import ForeignModel
 from frugalvit.nn.model import Model
 from frugalvit.nn.shape import MapShape, Shape
 
@@ -25,7 +29,7 @@ class Cost:
     path: str
     shape: Shape | MapShape | None  # of the tokens or maps it leaves behind; None for the readout and for the whole
     parameters: int
-    macs: int  # multiply-accumulates of convolutions, linear maps and attention products
+    macs: int  # multiply-accumulates of convolutions, linear maps and attention products, as defined
     activations: int  # bytes kept for the backward pass, fp32, the fused attention kernel where it is taken
 
 
@@ -48,24 +52,27 @@ class ModelCost:
         return sum(place.activations for place in self.places)
 
 
-def cost(model: Model) -> ModelCost:
+def cost(model: Architecture) -> ModelCost:
     """Parameters, MACs and activation memory of the model at its image size, for one picture."""
-    with FakeTensorMode():
+    # timm reads values while it builds, which fake tensors have not; on the meta device only parameters are without
+    with torch.device("meta") if isinstance(model, ForeignModel) else FakeTensorMode():
         module = model.build(seed=0).train()
         image = model.image
-        x = torch.empty(1, image.channels, image.height, image.width)
-        seen = Seen(module)
+        pictures = 1 if isinstance(model, Model) else 2  # a batch norm needs two values a channel
+        x = torch.empty(pictures, image.channels, image.height, image.width)
+        seen = Seen(module, pictures)
         for name, part, shape in module.places():
             rows = int(getattr(part, "draws", 0))
-            x = seen.run(name, shape, part, (x, torch.empty(rows, 1)) if rows else (x,))
+            x = seen.run(name, shape, part, (x, torch.empty(rows, pictures)) if rows else (x,))
     return ModelCost(tuple(seen.places))
 
 
 class Seen:
     """Runs the parts of a model one after the other and notes what each one costs."""
 
-    def __init__(self, module: nn.Module):
+    def __init__(self, module: nn.Module, pictures: int):
         self.places: list[Cost] = []
+        self.pictures = pictures
         owned = (*module.parameters(), *module.buffers())
         self.storages = {one.untyped_storage() for one in owned}  # what was counted, or is no activation
 
@@ -81,10 +88,19 @@ class Seen:
             return tensor
 
         counter = FlopCounterMode(display=False, custom_mapping=FUSED_ON_CPU)
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), counter:
+        gated = [one for one in part.modules() if isinstance(one, MultiHead) and one.fused and one.after]
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), nullcontext() if gated else counter:
             outputs = part(*inputs)
+        if gated:  # the definition has one product where the fast path has two
+            for one in gated:
+                one.fused = False
+            with counter, torch.no_grad():
+                part(*inputs)
+            for one in gated:
+                one.fused = True
         parameters = sum(one.numel() for one in part.parameters())
-        self.places.append(Cost(path, shape, parameters, counter.get_total_flops() // 2, kept))
+        macs = counter.get_total_flops() // (2 * self.pictures)
+        self.places.append(Cost(path, shape, parameters, macs, kept // self.pictures))
         return outputs
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,9 +11,21 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from frugalvit.errors import SpecError, at
-from frugalvit.nn.linear import Dense, DenseLinear, Linear, stacked
-from frugalvit.nn.scope import Everywhere, Scope
-from frugalvit.nn.score import FixedScale, FixedTemperature, HiddenDiagonal, HideSelf, Scale, ScoreTerm
+from frugalvit.nn.linear import Dense, Linear, stackable, stacked
+from frugalvit.nn.scope import Everywhere, PatchesOnly, Scope, SummaryOnly
+from frugalvit.nn.score import (
+    FixedScale,
+    FixedTemperature,
+    GatePosition,
+    HeadMixture,
+    HiddenDiagonal,
+    HideSelf,
+    OffsetBias,
+    PositionGate,
+    RelativeBias,
+    Scale,
+    ScoreTerm,
+)
 from frugalvit.nn.shape import Shape
 
 
@@ -34,37 +47,75 @@ class Attention:
     before: tuple[ScoreTerm, ...] = ()
     after: tuple[ScoreTerm, ...] = ()
     linear: Linear = Dense()
+    query: Linear | None = None  # where its map is not as `linear`; key and value alike
+    key: Linear | None = None
+    value: Linear | None = None
+    head_dim: int | None = None  # the width of a head; None: that of a token / heads
 
     def build(self, shape: Shape) -> MultiHead:
-        if self.heads < 1 or shape.dim % self.heads:
+        if self.heads < 1 or (self.head_dim is None and shape.dim % self.heads):
             fitting = [n for n in range(1, shape.dim + 1) if shape.dim % n == 0]
             with at("heads"):
                 raise SpecError(f"{self.heads} heads do not divide a width of {shape.dim}. Use one of {fitting}.")
-        for index, term in enumerate(self.before[:-1]):
-            if isinstance(term, HideSelf):
-                with at(f"before[{index}]"):
-                    raise SpecError("HideSelf must stand last: a term behind it would mix −inf into other scores.")
-        for index, term in enumerate(self.after):
-            if isinstance(term, HideSelf):
-                with at(f"after[{index}]"):
-                    raise SpecError("HideSelf hides scores, so it belongs in `before`.")
+        if self.head_dim is not None and self.head_dim < 1:
+            raise SpecError(f"heads of width {self.head_dim}. Use 1 and more.", path="head_dim")
+        refuse_misplaced(self.before, self.after)
         with at("scope"):
             scope, queries, keys = self.scope.build(shape)
+        head_dim = self.head_dim or shape.dim // self.heads
+        inner = self.heads * head_dim
+        maps = tuple(self.map(name, shape.dim, inner) for name in ("query", "key", "value"))
         with at("linear"):
-            maps = tuple(self.linear.build(shape.dim, shape.dim) for _ in "qkv")
-            out = self.linear.build(shape.dim, shape.dim)
+            out = self.linear.build(inner, shape.dim)
         with at("scale"):
-            scale = self.scale.build(self.heads, shape.dim // self.heads)
+            scale = self.scale.build(self.heads, head_dim)
         terms = {}
         for name in ("before", "after"):
             terms[name] = nn.ModuleList()
             for index, term in enumerate(getattr(self, name)):
                 with at(f"{name}[{index}]"):
                     terms[name].append(term.build(self.heads, queries, keys))
-        # a subclass may compute something else, so only what is exactly a linear map is joined with its like
-        together = queries == keys and all(type(one) in (nn.Linear, DenseLinear) and one.bias is not None for one in maps)
-        qkv = Together(maps) if together else Apart(*maps)
+        refuse_blindness(scope, self.before, self.after)
+        qkv = Together(maps) if queries == keys and stackable(maps) else Apart(*maps)
         return MultiHead(self.heads, scope, qkv, scale, terms["before"], terms["after"], out)
+
+    def map(self, name: str, fan_in: int, fan_out: int) -> nn.Module:
+        own: Linear | None = getattr(self, name)
+        with at("linear" if own is None else name):
+            return (own or self.linear).build(fan_in, fan_out)
+
+
+def refuse_misplaced(before: tuple[ScoreTerm, ...], after: tuple[ScoreTerm, ...]) -> None:
+    """Terms that mean something on one side of the softmax only."""
+    for index, term in enumerate(before):
+        if isinstance(term, HideSelf) and index < len(before) - 1:
+            with at(f"before[{index}]"):
+                raise SpecError("HideSelf must stand last: a term behind it would mix −inf into other scores.")
+        if isinstance(term, GatePosition):
+            with at(f"before[{index}]"):
+                raise SpecError("GatePosition mixes two attentions, each with a softmax of its own, so it belongs in `after`.")
+    for index, term in enumerate(after):
+        if isinstance(term, (HideSelf, RelativeBias)):
+            does = "hides" if isinstance(term, HideSelf) else "adds to"
+            with at(f"after[{index}]"):
+                raise SpecError(f"{type(term).__name__} {does} scores, so it belongs in `before`.")
+
+
+def refuse_blindness(scope: nn.Module, before: tuple[ScoreTerm, ...], after: tuple[ScoreTerm, ...]) -> None:
+    """Pairs of a mask and a term that leave a query nothing to see, or show it what the mask hides."""
+    if getattr(scope, "seen_WMN", None) is None:
+        return
+    if any(isinstance(term, GatePosition) for term in after):
+        raise SpecError(
+            "GatePosition weighs every place of a window, also those that a shifted window hides. Use windows without shift.",
+            path="after",
+        )
+    if any(isinstance(term, HideSelf) for term in before) and getattr(scope, "fewest", 2) < 2:
+        raise SpecError(
+            "HideSelf leaves a token nothing to see: the shift cuts a window into regions of one token. Use larger windows "
+            "or no shift.",
+            path="before",
+        )
 
 
 class Together(nn.Module):
@@ -114,33 +165,82 @@ class MultiHead(nn.Module):
         self.before = before
         self.after = after
         self.out = out
-        # the kernel can hide the diagonal; anything else between the scores and v needs the scores themselves
-        only_hides = len(before) == 1 and isinstance(before[0], HiddenDiagonal)
-        self.fused = not after and (not before or only_hides)
+        # the kernel adds a bias and hides; a positional attention can be added to its result. All else needs the scores
+        added = all(isinstance(term, (HiddenDiagonal, OffsetBias)) for term in before)
+        self.fused = added and all(isinstance(term, PositionGate) for term in after) and len(after) <= 1
+
+        self.talks = can_talk(self)
 
     def forward(self, x_BND: Tensor) -> Tensor:
+        if self.talks and x_BND.is_cuda:
+            return self.talked(x_BND)
         if not self.fused:
             return self.explained(x_BND)[0]
         q_GHMK, k_GHNK, v_GHNK = self.project(x_BND)
-        hiding = self.before[0] if self.before else None
-        seen_NN = hiding.seen_NN if isinstance(hiding, HiddenDiagonal) else None
         if isinstance(self.scale, FixedTemperature):
             factor = self.scale.factor
         else:
             q_GHMK, factor = self.scale(q_GHMK), 1.0
-        y_GHMK = scaled_dot_product_attention(q_GHMK, k_GHNK, v_GHNK, attn_mask=seen_NN, scale=factor)
+        mask = self.mask(q_GHMK)
+        y_GHMK = scaled_dot_product_attention(q_GHMK, k_GHNK, v_GHNK, attn_mask=mask, scale=factor)
+        for gate in self.after:  # (1 − g) A v + g P v, with P the same for every picture
+            share_H11, positional_HNN = gate.share(), gate.positional().to(v_GHNK.dtype)  # type: ignore[operator]
+            y_GHMK = (1 - share_H11) * y_GHMK + share_H11 * torch.einsum("hmn,ghnk->ghmk", positional_HNN, v_GHNK)
         return self.finish(y_GHMK)
+
+    def talked(self, x_BND: Tensor) -> Tensor:
+        """Talking heads with one pass over the scores; in fp32 as defined."""
+        q_GHMK, k_GHNK, v_GHNK = self.project(x_BND)
+        scores_GHMN = self.scale(q_GHMK) @ k_GHNK.transpose(-2, -1)
+        if scores_GHMN.dtype not in (torch.bfloat16, torch.float16) or scores_GHMN.shape[-1] > 256:
+            return self.finish(self.attended(scores_GHMN, v_GHNK)[0])
+        mix1: Any = self.before[0]
+        mix2: Any = self.after[0]
+        none_H = torch.zeros(self.heads, device=scores_GHMN.device)
+        bias1, bias2 = (none_H if mix.bias is None else mix.bias for mix in (mix1, mix2))
+        hides = len(self.before) == 2
+        a_GHMN = torch.ops.frugalvit.talking_heads(scores_GHMN, mix1.weight, bias1, mix2.weight, bias2, hides)
+        return self.finish(a_GHMN @ v_GHNK)
+
+    def mask(self, q_GHMK: Tensor) -> Tensor | None:
+        """What the kernel adds to the scores (a number), or whether a key is seen (a boolean); None for nothing."""
+        bias, seen = None, None
+        if (regions_WMN := getattr(self.scope, "seen_WMN", None)) is not None:
+            seen = regions_WMN[:, None]
+        for term in self.before:
+            if isinstance(term, HiddenDiagonal):
+                seen = term.seen_NN if seen is None else seen & term.seen_NN
+            elif isinstance(term, OffsetBias):
+                bias = term.table() if bias is None else bias + term.table()
+        if bias is not None:
+            bias = bias.to(q_GHMK.dtype)
+            mask = bias if seen is None else bias.masked_fill(~seen, float("-inf"))
+        elif seen is not None:
+            mask = seen
+        else:
+            return None
+        if mask.ndim == 4:  # one for each window of a sample: G = B W
+            samples = q_GHMK.shape[0] // mask.shape[0]
+            mask = mask.expand(samples, -1, self.heads, -1, -1).flatten(0, 1)
+        return mask
 
     def explained(self, x_BND: Tensor) -> tuple[Tensor, Tensor]:
         """The definition, step by step: the output, and the attention_GHMN that made it."""
         q_GHMK, k_GHNK, v_GHNK = self.project(x_BND)
-        a_GHMN = self.scale(q_GHMK) @ k_GHNK.transpose(-2, -1)
+        y_GHMK, a_GHMN = self.attended(self.scale(q_GHMK) @ k_GHNK.transpose(-2, -1), v_GHNK)
+        return self.finish(y_GHMK), a_GHMN
+
+    def attended(self, a_GHMN: Tensor, v_GHNK: Tensor) -> tuple[Tensor, Tensor]:
+        """From scores to values: terms, who is seen, softmax, terms."""
         for term in self.before:
             a_GHMN = term(a_GHMN)
-        a_GHMN = torch.softmax(a_GHMN, dim=-1)
+        if (seen_WMN := getattr(self.scope, "seen_WMN", None)) is not None:
+            a_BWHMN = a_GHMN.unflatten(0, (-1, len(seen_WMN)))
+            a_GHMN = a_BWHMN.masked_fill(~seen_WMN[:, None], float("-inf")).flatten(0, 1)
+        a_GHMN = torch.softmax(a_GHMN, dim=-1).to(v_GHNK.dtype)
         for term in self.after:
             a_GHMN = term(a_GHMN)
-        return self.finish(a_GHMN @ v_GHNK), a_GHMN
+        return a_GHMN.to(v_GHNK.dtype) @ v_GHNK, a_GHMN
 
     def project(self, x_BND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q_GMD, k_GND, v_GND = self.qkv(*self.scope.sees(x_BND))
@@ -153,4 +253,45 @@ class MultiHead(nn.Module):
         return self.out(self.scope.back(y_GHMK.transpose(1, 2).flatten(2)))
 
 
-SelfAttention = Attention | AttentionPart  # what may stand in `Block.attention`
+def can_talk(attention: MultiHead) -> bool:
+    """Whether this is talking heads, perhaps with LSA's mask, and nothing else; and Triton, which the kernel needs, is here."""
+    before, after = attention.before, attention.after
+    mixed = len(after) == 1 and isinstance(after[0], HeadMixture) and len(before) > 0 and isinstance(before[0], HeadMixture)
+    only = mixed and (len(before) == 1 or (len(before) == 2 and isinstance(before[1], HiddenDiagonal)))
+    if not only or attention.heads > 16 or getattr(attention.scope, "seen_WMN", None) is not None:
+        return False
+    if importlib.util.find_spec("triton") is None:
+        return False
+    importlib.import_module("frugalvit.nn.talking_heads")  # registers torch.ops.frugalvit.talking_heads
+    return True
+
+
+@dataclass(frozen=True)
+class SkipAttention:
+    """z + attention(z) of the normalized tokens z: the second skip in Lee et al.'s T2T blocks, beside the block's own."""
+
+    inner: Attention
+
+    def build(self, shape: Shape) -> AttentionWithSkip:
+        with at("inner"):
+            if isinstance(self.inner.scope, (SummaryOnly, PatchesOnly)):
+                raise SpecError(
+                    "only summary tokens look here, and the skip adds all. Use Everywhere or Windows.", path="scope"
+                )
+            return AttentionWithSkip(self.inner.build(shape))
+
+
+class AttentionWithSkip(nn.Module):
+    def __init__(self, inner: MultiHead):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return x_BND + self.inner(x_BND)
+
+    def explained(self, x_BND: Tensor) -> tuple[Tensor, Tensor]:
+        y_BND, attention_BHNN = self.inner.explained(x_BND)
+        return x_BND + y_BND, attention_BHNN
+
+
+SelfAttention = Attention | SkipAttention | AttentionPart  # what may stand in `Block.attention`

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor, nn
 
 from frugalvit.errors import SpecError, at
-from frugalvit.nn.attention import SelfAttention
+from frugalvit.nn.attention import Attention, SelfAttention, SkipAttention
 from frugalvit.nn.mlp import FeedForward, Mlp
 from frugalvit.nn.norm import LayerNorm, Norm
-from frugalvit.nn.residual import Plain, Residual
+from frugalvit.nn.residual import LayerScale, Plain, Residual
+from frugalvit.nn.scope import PatchesOnly, SummaryOnly, summary_of
 from frugalvit.nn.shape import Shape
 
 
@@ -32,6 +34,8 @@ class Block:
                 raise SpecError(
                     f"{type(self.attention).__name__}.build returned {type(attention).__name__}, not a module alone."
                 )
+            if isinstance(getattr(self.attention, "scope", None), (SummaryOnly, PatchesOnly)):
+                raise SpecError("only summary tokens look here, and a Block changes all. Use SummaryBlock.", path="scope")
         with at("mlp"):
             mlp = self.mlp.build(shape)
         with at("residual"):
@@ -63,16 +67,80 @@ class PreNorm(nn.Module):
         return self.joined(x_BND, y_BND, draws_RB), attention_BHNN
 
     def joined(self, x_BND: Tensor, y_BND: Tensor, draws_RB: Tensor | None) -> Tensor:
-        first_B, second_B = (None, None) if draws_RB is None else draws_RB
+        first_B, second_B = (None, None) if draws_RB is None else draws_RB.unbind()
         x_BND = self.sum1(x_BND, y_BND, first_B)
         return self.sum2(x_BND, self.mlp(self.norm2(x_BND)), second_B)
 
 
+@dataclass(frozen=True)
+class SummaryBlock:
+    """A block in which only summary tokens change: class attention over all tokens, an MLP on themselves (CaiT, §3).
+
+    s += attention(norm([s; p])); s += mlp(norm(s)); the patches p pass untouched.
+    """
+
+    attention: SelfAttention
+    mlp: FeedForward = Mlp()
+    norm: Norm = LayerNorm()
+    residual: Residual = Plain()
+
+    def build(self, shape: Shape) -> tuple[SummaryPreNorm, Shape]:
+        with at("attention"):
+            summary = summary_of(shape)
+            if isinstance(self.attention, SkipAttention):
+                raise SpecError("SkipAttention would add the patches to summary tokens. Use Attention with SummaryOnly.")
+            if isinstance(self.attention, Attention) and not isinstance(self.attention.scope, (SummaryOnly, PatchesOnly)):
+                scope = type(self.attention.scope).__name__
+                raise SpecError(f"{scope} would change the patches too. Use SummaryOnly or PatchesOnly.", path="scope")
+            attention = self.attention.build(shape)
+        with at("norm"):
+            norms = self.norm.build(shape), self.norm.build(summary)
+        with at("mlp"):
+            mlp = self.mlp.build(summary)
+        with at("residual"):
+            sums = self.residual.build(summary), self.residual.build(summary)
+        return SummaryPreNorm(norms, attention, mlp, sums, len(shape.summary)), shape
+
+
+class SummaryPreNorm(PreNorm):
+    def __init__(
+        self,
+        norms: tuple[nn.Module, nn.Module],
+        attention: nn.Module,
+        mlp: nn.Module,
+        sums: tuple[nn.Module, nn.Module],
+        summary: int,
+    ):
+        super().__init__(norms, attention, mlp, sums)
+        self.summary = summary
+
+    def joined(self, x_BND: Tensor, y_BSD: Tensor, draws_RB: Tensor | None) -> Tensor:
+        summary_BSD = super().joined(x_BND[:, : self.summary], y_BSD, draws_RB)
+        return torch.cat([summary_BSD, x_BND[:, self.summary :]], dim=1)
+
+
 def deepening(block: Block, depth: int, drop: float = 0.0) -> tuple[Block, ...]:
     """`depth` blocks whose drop rate grows in equal steps from 0 to `drop`: DeiT's stochastic depth."""
+    last = max(depth - 1, 1)
+    return tuple(dropping(block, drop * i / last) for i in range(checked(depth, drop)))
+
+
+def even(block: Block, depth: int, drop: float = 0.0) -> tuple[Block, ...]:
+    """`depth` blocks with the same drop rate: CaiT's stochastic depth."""
+    return tuple(dropping(block, drop) for _ in range(checked(depth, drop)))
+
+
+def checked(depth: int, drop: float) -> int:
+    """The depth. One block alone would drop nothing, yet a rate out of range is a mistake there too."""
     if depth < 1:
         raise SpecError(f"a depth of {depth} leaves no block. Use 1 and more.", path="depth")
-    last = max(depth - 1, 1)
     with at("drop_path"):
-        Plain(drop)  # one block alone would drop nothing, yet a rate out of range is a mistake there too
-        return tuple(replace(block, residual=Plain(drop * i / last)) for i in range(depth))
+        Plain(drop)
+    return depth
+
+
+def dropping(block: Block, drop: float) -> Block:
+    """The block with another drop rate, however its branches join."""
+    if not isinstance(block.residual, (Plain, LayerScale)):
+        raise SpecError(f"{type(block.residual).__name__} has no drop rate to set.", path="residual")
+    return replace(block, residual=replace(block.residual, drop=drop))

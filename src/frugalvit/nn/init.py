@@ -46,6 +46,31 @@ class XavierUniform:
 
 
 @dataclass(frozen=True)
+class XavierNormal:
+    """N(0, 2 / (fan_in + fan_out)): the scaled-down models of Lee et al. 2021.
+
+    There, one matrix holds q, k and v, and a convolution counts its pixels: `times` is how often fan_out counts.
+    """
+
+    times: int = 1
+
+    @torch.no_grad()
+    def fill(self, tensor: Tensor, fan_in: int, fan_out: int) -> None:
+        tensor.normal_(0.0, math.sqrt(2.0 / (fan_in + self.times * fan_out)))
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Ones on the diagonal: the values of ConViT's local blocks start as the tokens themselves."""
+
+    @torch.no_grad()
+    def fill(self, tensor: Tensor, fan_in: int, fan_out: int) -> None:
+        if fan_in != fan_out or tensor.ndim != 2:
+            raise SpecError(f"an identity from {fan_in} to {fan_out} features. Use it for square matrices.")
+        torch.nn.init.eye_(tensor)
+
+
+@dataclass(frozen=True)
 class LecunNormal:
     """A normal cut at two standard deviations with variance 1 / fan_in: Flax's default, the original ViT's patches."""
 
@@ -67,4 +92,34 @@ class FanInUniform:
         tensor.uniform_(-bound, bound)
 
 
-Init = Normal | Zeros | XavierUniform | LecunNormal | FanInUniform
+@dataclass(frozen=True)
+class Ones:
+    """All ones: the scale of a norm."""
+
+    @torch.no_grad()
+    def fill(self, tensor: Tensor, fan_in: int, fan_out: int) -> None:
+        tensor.fill_(1.0)
+
+
+@dataclass(frozen=True)
+class KaimingNormal:
+    """N(0, 2 / fan_out): keeps the gradient's size through rectified layers (He et al. 2015, eq. 14); ResNet, RegNet."""
+
+    @torch.no_grad()
+    def fill(self, tensor: Tensor, fan_in: int, fan_out: int) -> None:
+        tensor.normal_(0.0, math.sqrt(2.0 / fan_out))
+
+
+@dataclass(frozen=True)
+class FanOutUniform:
+    """U(±1 / sqrt(fan_out)): the head of EfficientNet (Tan & Le 2019, released code)."""
+
+    @torch.no_grad()
+    def fill(self, tensor: Tensor, fan_in: int, fan_out: int) -> None:
+        bound = 1.0 / math.sqrt(fan_out)
+        tensor.uniform_(-bound, bound)
+
+
+Init = (
+    Normal | Zeros | XavierUniform | XavierNormal | Identity | LecunNormal | FanInUniform | Ones | KaimingNormal | FanOutUniform
+)

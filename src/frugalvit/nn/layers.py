@@ -8,9 +8,11 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from frugalvit.errors import SpecError
-from frugalvit.nn.block import Block
+from frugalvit.errors import SpecError, at
+from frugalvit.nn.block import Block, SummaryBlock
 from frugalvit.nn.init import Init, Normal
+from frugalvit.nn.norm import LayerNorm, Norm
+from frugalvit.nn.pooling import MergePatches, PoolTokens, SeparablePool, ShiftedMerge
 from frugalvit.nn.shape import Shape
 
 
@@ -75,4 +77,51 @@ class LearnedPositions(nn.Module):
         return x_BND + self.positions
 
 
-Layer = Join | AddPositions | Block | LayerPart  # what may stand in `Model.layers`; adding here is the registration
+@dataclass(frozen=True)
+class AddSinusoid:
+    """Fixed sines and cosines added to each token by its number (Vaswani et al. 2017, §3.5; T2T)."""
+
+    def build(self, shape: Shape) -> tuple[FixedPositions, Shape]:
+        return FixedPositions(shape), shape
+
+
+class FixedPositions(nn.Module):
+    positions_1ND: Tensor
+
+    def __init__(self, shape: Shape):
+        super().__init__()
+        channel_D = torch.arange(shape.dim)
+        wave_D = 10000.0 ** (-2.0 * (channel_D // 2).double() / shape.dim)
+        angle_ND = torch.arange(shape.length)[:, None] * wave_D
+        positions_ND = torch.where(channel_D % 2 == 0, angle_ND.sin(), angle_ND.cos()).to(torch.get_default_dtype())
+        self.register_buffer("positions_1ND", positions_ND[None], persistent=False)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return x_BND + self.positions_1ND.to(x_BND.dtype)
+
+
+@dataclass(frozen=True)
+class Normalize:
+    """A norm between other layers: behind Swin's patches."""
+
+    norm: Norm = LayerNorm()
+
+    def build(self, shape: Shape) -> tuple[nn.Module, Shape]:
+        with at("norm"):
+            return self.norm.build(shape), shape
+
+
+# what may stand in `Model.layers`; adding here is the whole registration
+Layer = (
+    Join
+    | AddPositions
+    | AddSinusoid
+    | Normalize
+    | Block
+    | SummaryBlock
+    | MergePatches
+    | PoolTokens
+    | SeparablePool
+    | ShiftedMerge
+    | LayerPart
+)

@@ -21,33 +21,42 @@ class LinearPart(Protocol):
 
 @dataclass(frozen=True)
 class Dense:
-    """y = x Wᵀ + b in full precision."""
+    """y = x Wᵀ + b in full precision; `bias=None` leaves b out."""
 
     weight: Init = Normal(0.02)
-    bias: Init = Zeros()
+    bias: Init | None = Zeros()
 
     def build(self, fan_in: int, fan_out: int) -> DenseLinear:
         return DenseLinear(fan_in, fan_out, self.weight, self.bias)
 
 
 class DenseLinear(nn.Linear):
-    def __init__(self, fan_in: int, fan_out: int, weight: Init, bias: Init):
+    def __init__(self, fan_in: int, fan_out: int, weight: Init, bias: Init | None):
         self.inits = (weight, bias)
-        super().__init__(fan_in, fan_out)
+        super().__init__(fan_in, fan_out, bias=bias is not None)
 
     def reset_parameters(self) -> None:
         weight, bias = self.inits
         weight.fill(self.weight, self.in_features, self.out_features)
-        bias.fill(self.bias, self.in_features, self.out_features)
+        if bias is not None:
+            bias.fill(self.bias, self.in_features, self.out_features)
 
 
 def stacked(maps: tuple[nn.Linear, ...]) -> nn.Linear:
     """One product in place of several of the same input: the rows of `maps`, one below the other."""
     first = maps[0]
-    both = nn.Linear(first.in_features, sum(one.out_features for one in maps), device="meta")
+    biased = first.bias is not None
+    both = nn.Linear(first.in_features, sum(one.out_features for one in maps), bias=biased, device="meta")
     both.weight = nn.Parameter(torch.cat([one.weight.detach() for one in maps]))
-    both.bias = nn.Parameter(torch.cat([one.bias.detach() for one in maps]))
+    if biased:
+        both.bias = nn.Parameter(torch.cat([one.bias.detach() for one in maps]))
     return both
+
+
+def stackable(maps: tuple[nn.Module, ...]) -> bool:
+    """Whether `maps` are nothing but linear maps, all with a bias or all without. A subclass may compute something else."""
+    plain = all(type(one) in (nn.Linear, DenseLinear) for one in maps)
+    return plain and len({getattr(one, "bias", None) is None for one in maps}) == 1
 
 
 Linear = Dense | LinearPart  # what may stand in a `linear` slot; adding here is the whole registration

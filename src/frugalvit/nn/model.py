@@ -60,19 +60,8 @@ class VisionTransformer(Network):
     """The built model: tokenizer, layers, readout."""
 
     spec: Model
+    tokenizer: nn.Module
     shapes: list[Shape]
-
-    def __init__(
-        self,
-        spec: Model,
-        tokenizer: nn.Module,
-        layers: nn.ModuleList,
-        readout: nn.Module,
-        shapes: list[Shape],
-        taps: Taps,
-    ):
-        super().__init__(spec, layers, readout, shapes, taps)
-        self.tokenizer = tokenizer
 
 
 def block_taps(layers: nn.ModuleList, taps: tuple[str, ...]) -> Taps:

@@ -33,6 +33,7 @@ class Network(nn.Module):
     def __init__(
         self,
         spec: Description,
+        first: nn.Module,
         layers: nn.ModuleList,
         readout: nn.Module,
         shapes: list[Shape] | list[MapShape],
@@ -40,6 +41,7 @@ class Network(nn.Module):
     ):
         super().__init__()
         self.spec = spec
+        setattr(self, self.first, first)
         self.layers = layers
         self.readout = readout
         self.shapes = shapes  # after the first part, then after each layer

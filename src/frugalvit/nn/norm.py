@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from frugalvit.errors import SpecError
 from frugalvit.nn.shape import Shape
@@ -33,4 +34,24 @@ class LayerNorm:
         return nn.LayerNorm(shape.dim, eps=self.eps)
 
 
-Norm = LayerNorm | NormPart
+@dataclass(frozen=True)
+class SummaryNorm:
+    """The summary tokens normalized, the patches left as they are: class attention in Lee et al.'s CaiT."""
+
+    norm: LayerNorm = LayerNorm()
+
+    def build(self, shape: Shape) -> NormalizedSummary:
+        return NormalizedSummary(self.norm.build(shape), len(shape.summary))
+
+
+class NormalizedSummary(nn.Module):
+    def __init__(self, norm: nn.Module, summary: int):
+        super().__init__()
+        self.norm = norm
+        self.summary = summary
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return torch.cat([self.norm(x_BND[:, : self.summary]), x_BND[:, self.summary :]], dim=1)
+
+
+Norm = LayerNorm | SummaryNorm | NormPart

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from frugalvit.errors import SpecError, suggestion
+from frugalvit.errors import SpecError, at, suggestion
 from frugalvit.nn.linear import Dense, Linear
 from frugalvit.nn.norm import LayerNorm, Norm
 from frugalvit.nn.shape import Shape
@@ -59,7 +59,40 @@ class TokenHeads(nn.Module):
         return {name: self.heads[name](x_BD) for name, x_BD in self.features(x_BND).items()}
 
 
-Readout = Tokens | ReadoutPart  # what may stand in `Model.readout`
+@dataclass(frozen=True)
+class Mean:
+    """Norm, then a linear head on the mean of the patches: Swin; summary tokens, if any, are left aside."""
+
+    names: tuple[str, ...] = ("class",)
+    norm: Norm = LayerNorm()
+    linear: Linear = Dense()
+
+    def build(self, shape: Shape, classes: int) -> MeanHeads:
+        if len(self.names) != 1 or not self.names[0].isidentifier():
+            raise SpecError(f"{self.names}. One mean feeds one head: give it one name, such as class.", path="names")
+        with at("norm"):
+            norm = self.norm.build(shape)
+        heads = nn.ModuleDict({name: self.linear.build(shape.dim, classes) for name in self.names})
+        return MeanHeads(norm, heads, len(shape.summary))
+
+
+class MeanHeads(nn.Module):
+    def __init__(self, norm: nn.Module, heads: nn.ModuleDict, summary: int):
+        super().__init__()
+        self.norm = norm
+        self.heads = heads
+        self.summary = summary
+
+    def features(self, x_BND: Tensor) -> dict[str, Tensor]:
+        """The mean of the normalized patches."""
+        mean_BD = self.norm(x_BND)[:, self.summary :].mean(1)
+        return dict.fromkeys(self.heads, mean_BD)
+
+    def forward(self, x_BND: Tensor) -> dict[str, Tensor]:
+        return {name: self.heads[name](x_BD) for name, x_BD in self.features(x_BND).items()}
+
+
+Readout = Tokens | Mean | ReadoutPart  # what may stand in `Model.readout`
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
 from frugalvit.errors import SpecError, at
@@ -26,12 +27,16 @@ class Plain:
     drop: float = 0.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.drop, (int, float)) and not 0.0 <= self.drop < 1.0:
-            with at("drop"):
-                raise SpecError(f"a drop rate of {self.drop} is not a probability below 1. Use 0 to 0.99.")
+        refuse_rate(self.drop)
 
     def build(self, shape: Shape) -> StochasticSum:
         return StochasticSum(self.drop)
+
+
+def refuse_rate(drop: float) -> None:
+    if isinstance(drop, (int, float)) and not 0.0 <= drop < 1.0:
+        with at("drop"):
+            raise SpecError(f"a drop rate of {drop} is not a probability below 1. Use 0 to 0.99.")
 
 
 class StochasticSum(nn.Module):
@@ -48,4 +53,29 @@ class StochasticSum(nn.Module):
         return x_BND + branch_BND * factor_B[:, None, None]
 
 
-Residual = Plain | ResidualPart
+@dataclass(frozen=True)
+class LayerScale:
+    """x + (γ ⊙ branch) · m / (1 − drop), γ learned per channel and tiny at first (Touvron et al. 2021b, eq. 4)."""
+
+    init: float
+    drop: float = 0.0
+
+    def __post_init__(self) -> None:
+        refuse_rate(self.drop)
+
+    def build(self, shape: Shape) -> ScaledSum:
+        return ScaledSum(shape.dim, self.init, self.drop)
+
+
+class ScaledSum(nn.Module):
+    def __init__(self, dim: int, init: float, drop: float):
+        super().__init__()
+        self.gamma = nn.Parameter(torch.full((dim,), float(init)))
+        self.sum = StochasticSum(drop)
+        self.draws = self.sum.draws
+
+    def forward(self, x_BND: Tensor, branch_BND: Tensor, draw_B: Tensor | None = None) -> Tensor:
+        return self.sum(x_BND, self.gamma * branch_BND, draw_B)
+
+
+Residual = Plain | LayerScale | ResidualPart

@@ -10,6 +10,7 @@ from frugalvit.data.erase import Erase
 from frugalvit.data.mix import SwitchMix
 from frugalvit.data.order import Repeated
 from frugalvit.data.randaugment import RandAugment
+from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.model import Model
 from frugalvit.objective.loss import CrossEntropy
 from frugalvit.objective.objective import Objective, Supervised
@@ -23,7 +24,7 @@ from frugalvit.zoo.deit import deit
 from frugalvit.zoo.find import model as named
 
 
-def every_head(model: Model, smoothing: float) -> Objective:
+def every_head(model: Architecture, smoothing: float) -> Objective:
     """The true labels on every head, alike: what a distilled model learns without its teacher."""
     loss = CrossEntropy(smoothing)
     return Objective(tuple(Supervised(head, loss, 1 / len(model.heads)) for head in model.heads))
@@ -101,5 +102,6 @@ def digits(*, epochs: int = 60, batch: int = 64, lr: float = 2e-3, dim: int = 64
     Ours, not a paper's.
     """
     plain = vit.digits(epochs=epochs, batch=batch, lr=lr, dim=dim, depth=depth)
+    assert isinstance(plain.model, Model)
     spec = with_distillation(plain.model)
     return replace(plain, model=spec, objective=every_head(spec, 0.1))

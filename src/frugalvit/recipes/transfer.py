@@ -103,11 +103,11 @@ def folder(
     *,
     model: str = "deit_tiny_patch16_224",
     image: Size = 224,
-    patch: Size = 16,
+    patch: Size | None = None,
     epochs: int = 30,
     batch: int = 64,
     lr: float = 5e-4,
-    drop_path: float = 0.1,
+    drop_path: float | None = 0.1,
 ) -> Recipe:
     """Your own pictures, a folder a class: lower blocks learn slower (0.75 a block), crops are mild, labels are smoothed.
 

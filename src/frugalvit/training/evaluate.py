@@ -14,14 +14,14 @@ from frugalvit.data.finish import normalize
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.source import Source
 from frugalvit.errors import DataError
-from frugalvit.nn.model import VisionTransformer
+from frugalvit.nn.network import Network
 from frugalvit.nn.readout import Fusion, MeanLogits, fuse
 from frugalvit.training.devices import Place
 
 
 @torch.inference_mode()
 def logits_and_labels(
-    module: VisionTransformer,
+    module: Network,
     source: Source,
     preprocess: Preprocess,
     place: Place,
@@ -97,7 +97,7 @@ def per_class(logits_NC: Tensor, labels_N: Tensor, classes: tuple[str, ...]) -> 
     return found
 
 
-def evaluate(module: VisionTransformer, source: Source, preprocess: Preprocess, place: Place, workers: int) -> dict[str, float]:
+def evaluate(module: Network, source: Source, preprocess: Preprocess, place: Place, workers: int) -> dict[str, float]:
     """The measures of a module on a split, by name."""
     return dict(measures(*logits_and_labels(module, source, preprocess, place, workers=workers)))
 

@@ -15,7 +15,7 @@ from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.randomness import Stream, key
 from frugalvit.data.source import Source
 from frugalvit.errors import SpecError
-from frugalvit.nn.model import VisionTransformer
+from frugalvit.nn.network import Network
 from frugalvit.training.average import Average
 from frugalvit.training.devices import Place
 from frugalvit.training.duration import total_steps
@@ -47,7 +47,7 @@ def prepare(
     sources: Mapping[str, Source],
     place: Place,
     *,
-    module: VisionTransformer | None = None,
+    module: Network | None = None,
     objective: nn.Module | None = None,
 ) -> Training:
     """Build what is not given ready-made, and put it on the device."""

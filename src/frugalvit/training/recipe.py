@@ -14,7 +14,7 @@ from frugalvit.data.preprocess import Preprocess, means_for
 from frugalvit.data.source import Source
 from frugalvit.data.subset import Subset
 from frugalvit.errors import SpecError
-from frugalvit.nn.model import Model
+from frugalvit.nn.architecture import Architecture
 from frugalvit.objective.objective import Objective
 from frugalvit.training.average import Ema
 from frugalvit.training.devices import PrecisionName
@@ -51,7 +51,7 @@ class EarlyStop:
 class Recipe:
     """Everything that decides a training but the paths and the device."""
 
-    model: Model
+    model: Architecture
     data: Data
     objective: Objective
     optimizer: Optimizer

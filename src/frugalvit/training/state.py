@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from frugalvit.errors import WeightsError, at
 from frugalvit.migrate import FORMAT
-from frugalvit.nn.model import VisionTransformer
+from frugalvit.nn.network import Network
 from frugalvit.training.average import Average
 from frugalvit.weights.files import read_file, read_metadata, write_safetensors
 from frugalvit.weights.translate import misfit
@@ -22,7 +22,7 @@ class State:
 
     def __init__(
         self,
-        module: VisionTransformer,
+        module: Network,
         objective: nn.Module,
         optimizer: torch.optim.Optimizer,
         average: Average | None,

@@ -39,6 +39,7 @@ class Step:
         """Gradients of all batches, then one update; a step that is no number changes nothing and is counted."""
         state, recipe = self.state, self.recipe
         total = torch.zeros((), device=self.place.device)
+        remembered = [(one, one.clone()) for one in state.module.buffers()]  # the statistics of batch norms, for one
         for part, batch in enumerate(batches):
             loss = self.gradients(batch, state.step * recipe.accumulate + part)
             total = total + loss.detach()
@@ -47,6 +48,8 @@ class Step:
         parameters = [one for group in state.optimizer.param_groups for one in group["params"]]
         norm = torch.nn.utils.clip_grad_norm_(parameters, recipe.clip or math.inf)
         finite = torch.isfinite(total) & torch.isfinite(norm)
+        for buffer, before in remembered:
+            buffer.copy_(torch.where(finite, buffer, before))
         self.update(finite)
         self.in_a_row = torch.where(finite, torch.zeros_like(self.in_a_row), self.in_a_row + 1)
         self.most_in_a_row = torch.maximum(self.most_in_a_row, self.in_a_row)

@@ -1,24 +1,54 @@
-"""Functions from model to model: what every architecture can be given."""
+"""Functions from model to model: what every architecture can be given. They compose; what a model has already is left alone."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
+
+import torch
 
 from frugalvit.errors import SpecError
 from frugalvit.nn.attention import Attention
-from frugalvit.nn.layers import Join
+from frugalvit.nn.block import Block, SummaryBlock
+from frugalvit.nn.init import Identity, Init, XavierNormal
+from frugalvit.nn.layers import Join, Layer, Normalize
+from frugalvit.nn.linear import Dense
 from frugalvit.nn.model import Model
-from frugalvit.nn.readout import Tokens
-from frugalvit.nn.score import HideSelf, LearnedScale
-from frugalvit.nn.shape import Size, pair
+from frugalvit.nn.pooling import MergePatches, PoolTokens, SeparablePool, ShiftedMerge
+from frugalvit.nn.readout import Mean, Tokens
+from frugalvit.nn.residual import LayerScale, Plain, Residual
+from frugalvit.nn.scope import Everywhere, PatchesOnly, SummaryOnly, Windows
+from frugalvit.nn.score import GatePosition, HideSelf, LearnedScale, MixHeads, ScoreTerm
+from frugalvit.nn.shape import Shape, Size, pair
+from frugalvit.nn.t2t import Shifts, TokensToTokens
+from frugalvit.nn.tokenizer import OverlappingPatches, Patches, ShiftedPatches, Tokenizer
 from frugalvit.spec import check, swap
+
+
+def transformer(model: Model, change: str) -> Model:
+    """The model, if it is the description of a transformer."""
+    if not isinstance(model, Model):
+        raise SpecError(
+            f"{change} changes the description of a transformer, not {type(model).__name__}. Give frugalvit.model(...)."
+        )
+    return model
+
+
+# ------------------------------------------------------------------------------------------------ tokens and heads
 
 
 def with_distillation(model: Model) -> Model:
     """A token that learns from a teacher: it joins behind the class token and has a head of its own (DeiT, §4)."""
-    places = [join for join in model.layers if isinstance(join, Join) and "class" in join.names]
+    places = [
+        join for join in transformer(model, "with_distillation").layers if isinstance(join, Join) and "class" in join.names
+    ]
     if not places or not isinstance(model.readout, Tokens):
-        raise SpecError("a distillation token joins where the class token does, and this model has none.", path="model.layers")
+        raise SpecError(
+            "a distillation token joins where the class token does, and this model has none. with_class_attention(...) gives "
+            "it one.",
+            path="model.layers",
+        )
     if "distill" in places[0].names:
         raise SpecError("the model has a distillation token already.", path="model.layers")
     layers = swap(model.layers, Join, lambda join: replace(join, names=behind_class(join.names)))
@@ -29,25 +59,282 @@ def behind_class(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(one for name in names for one in ((name, "distill") if name == "class" else (name,)))
 
 
+def with_class_attention(model: Model, depth: int = 2) -> Model:
+    """The summary tokens join behind the last block, and `depth` blocks of class attention make them (CaiT, §3).
+
+    A model that reads the mean of its patches gets a class token to read instead. Heads, norms and linear maps are those of
+    the last block; nothing is dropped there, as in CaiT.
+    """
+    model = transformer(model, "with_class_attention")
+    if any(isinstance(layer, SummaryBlock) for layer in model.layers):
+        return model
+    last = blocks_of(model)[-1]
+    attention = swap(last.attention, Attention, lambda one: replace(one, scope=SummaryOnly(), before=(), after=(), value=None))
+    joins = [layer for layer in model.layers if isinstance(layer, Join)]
+    join = replace(joins[0], names=tuple(name for one in joins for name in one.names)) if joins else Join(("class",))
+    if not isinstance(attention, Attention):  # a skip around attention adds patches to summary tokens
+        attention = attention.inner
+    looks = SummaryBlock(attention, last.mlp, last.norm, undropped(last.residual))
+    layers = (*(layer for layer in model.layers if not isinstance(layer, Join)), join, *(looks,) * depth)
+    readout = model.readout
+    if isinstance(readout, Mean):
+        readout = Tokens(readout.names, readout.norm, readout.linear)
+    return replace(model, layers=layers, readout=readout)
+
+
+def undropped(residual: Residual) -> Residual:
+    return replace(residual, drop=0.0) if isinstance(residual, (Plain, LayerScale)) else residual
+
+
+def with_mean_readout(model: Model) -> Model:
+    """The mean of the patches instead of a class token, which leaves the model."""
+    model = transformer(model, "with_mean_readout")
+    readout = model.readout
+    if isinstance(readout, Mean):
+        return model
+    if any(isinstance(layer, SummaryBlock) for layer in model.layers):
+        raise SpecError(
+            "class attention makes the class token, which a mean of the patches would not read.", path="model.readout"
+        )
+    if not isinstance(readout, Tokens) or readout.names != ("class",):
+        raise SpecError(
+            f"heads {model.heads}: a mean feeds the class head, and a token of its own feeds each other one. Take the "
+            "distillation token away.",
+            path="model.readout",
+        )
+    layers = tuple(layer for layer in model.layers if not isinstance(layer, Join))
+    return replace(model, layers=layers, readout=Mean(("class",), readout.norm, readout.linear))
+
+
+# ------------------------------------------------------------------------------------------------ attention and blocks
+
+
 def with_lsa(model: Model) -> Model:
-    """Locality self-attention (Lee et al. 2021, §3.2): a learned temperature per head, and no token sees itself."""
-    if not isinstance(model, Model):
-        raise SpecError(f"with_lsa changes the description of a model, not {type(model).__name__}. Give frugalvit.model(...).")
-    return swap(model, Attention, localized)
+    """Locality self-attention (Lee et al. 2021, §3.2): a learned temperature per head, and no token sees itself.
+
+    Class attention has queries that are not its keys: it learns the temperature and hides nothing, as published.
+    """
+    return swap(transformer(model, "with_lsa"), (Attention, TokensToTokens), localized)
 
 
-def localized(attention: Attention) -> Attention:
-    before = (*(term for term in attention.before if term != HideSelf()), HideSelf())
-    return replace(attention, scale=LearnedScale(), before=before)
+def localized(part: Attention | TokensToTokens) -> Attention | TokensToTokens:
+    before = (*(term for term in part.before if term != HideSelf()), HideSelf())
+    if isinstance(part, Attention) and isinstance(part.scope, (SummaryOnly, PatchesOnly)):
+        before = part.before
+    return replace(part, scale=LearnedScale(), before=before)
 
 
-def resized(model: Model, image: Size) -> Model:
+def with_talking_heads(model: Model) -> Model:
+    """Heads mixed before and after the softmax (CaiT, §4). Class attention keeps its heads apart, as published."""
+
+    def talking(attention: Attention) -> Attention:
+        if isinstance(attention.scope, (SummaryOnly, PatchesOnly)):
+            return attention
+        before = attention.before if mixes(attention.before) else (MixHeads(), *attention.before)
+        after = attention.after if mixes(attention.after) else (MixHeads(), *attention.after)
+        return replace(attention, before=before, after=after)
+
+    return replace(model, layers=swap(transformer(model, "with_talking_heads").layers, Attention, talking))
+
+
+def mixes(terms: tuple[ScoreTerm, ...]) -> bool:
+    return any(isinstance(term, MixHeads) for term in terms)
+
+
+def with_layer_scale(model: Model, init: float | None = None) -> Model:
+    """A learned factor per channel on every branch (CaiT, §2), at first 0.1 up to 18 blocks, 1e-5 up to 24, 1e-6 beyond."""
+    depth = len(blocks_of(transformer(model, "with_layer_scale")))
+    first = init if init is not None else 0.1 if depth <= 18 else 1e-5 if depth <= 24 else 1e-6
+    return replace(model, layers=swap(model.layers, Plain, lambda plain: LayerScale(first, plain.drop)))
+
+
+def with_gpsa(model: Model, local: int | None = None, strength: float = 1.0) -> Model:
+    """Gated positional attention (ConViT) in the first `local` blocks, and summary tokens that join behind them.
+
+    By default these are the blocks on patches alone, see `patches_first`. Blocks with shifted windows stay as they are,
+    because a gate would show what the shift hides. Values start as the tokens themselves where widths allow.
+    """
+    model, count = patches_first(transformer(model, "with_gpsa"), local)
+    layers = list(model.layers)
+    places = [place for place, layer in enumerate(layers) if isinstance(layer, Block)]
+    for place in places[:count]:
+        layer = layers[place]
+        layers[place] = replace(layer, attention=swap(layer.attention, Attention, lambda one: gated(one, strength)))  # type: ignore
+    return replace(model, layers=tuple(layers))
+
+
+def patches_first(model: Model, count: int | None = None) -> tuple[Model, int]:
+    """The model with its first `count` blocks on patches alone: summary tokens join behind them. Also that count.
+
+    By default the tokens stay where they are if they join behind a block; else they join before the last two, as in ConViT.
+    """
+    layers = model.layers
+    joins = [layer for layer in layers if isinstance(layer, Join)]
+    blocks = len([layer for layer in layers if isinstance(layer, Block)])
+    free = not joins or any(isinstance(layer, SummaryBlock) for layer in layers)  # no token joins among the blocks
+    before = blocks if free else len([layer for layer in layers[: layers.index(joins[0])] if isinstance(layer, Block)])
+    count = count if count is not None else before or blocks - 2
+    if not 0 < count <= (blocks if free else blocks - 1):
+        behind = "" if free else ", and at least one more behind them for the summary tokens"
+        raise SpecError(f"{count} of {blocks} blocks on patches alone. Use 1 and more{behind}.", path="local")
+    if count <= before:
+        return model, count
+    rest = [layer for layer in layers if not isinstance(layer, Join)]
+    place = [index for index, layer in enumerate(rest) if isinstance(layer, Block)][count - 1] + 1
+    return replace(model, layers=(*rest[:place], *joins, *rest[place:])), count
+
+
+def gated(attention: Attention, strength: float) -> Attention:
+    shifted_window = isinstance(attention.scope, Windows) and attention.scope.shift
+    if shifted_window or any(isinstance(term, GatePosition) for term in attention.after):
+        return attention
+    values = attention.value or attention.linear
+    if isinstance(values, Dense) and attention.head_dim is None:
+        values = replace(values, weight=Identity())
+    return replace(attention, after=(*attention.after, GatePosition(strength)), value=values)
+
+
+def with_windows(model: Model, side: int) -> Model:
+    """Attention inside windows of side x side patches, shifted by half a window in every second block (Swin, §3.2).
+
+    Windows are for blocks on patches alone: summary tokens join behind them, see `patches_first`. Grids no larger than a window
+    see everything as before; blocks with GatePosition get windows that do not shift.
+    """
+    model, count = patches_first(transformer(model, "with_windows"))
+    shapes = shapes_of(model)
+    layers = list(model.layers)
+    index = 0  # of a block in its stage
+    for place, layer in enumerate(model.layers):
+        if isinstance(layer, POOLING):
+            index = 0
+        elif isinstance(layer, Block) and count > 0:
+            shape = shapes[place]
+            if min(shape.height, shape.width) > side:
+                change = windowed(side, side // 2 * (index % 2))
+                layers[place] = replace(layer, attention=swap(layer.attention, Attention, change))
+            index += 1
+            count -= 1
+    if not any(isinstance(scope, Windows) for scope in scopes_of(layers)):
+        raise SpecError(f"no grid is larger than {side} x {side}. Use smaller windows.", path="side")
+    return replace(model, layers=tuple(layers))
+
+
+def windowed(side: int, shift: int) -> Callable[[Attention], Attention]:
+    def change(attention: Attention) -> Attention:
+        if not isinstance(attention.scope, Everywhere):
+            return attention
+        still = any(isinstance(term, GatePosition) for term in attention.after)
+        return replace(attention, scope=Windows(side, 0 if still else shift))
+
+    return change
+
+
+# ------------------------------------------------------------------------------------------------ grids
+
+POOLING = (MergePatches, PoolTokens, SeparablePool, ShiftedMerge)
+
+
+def with_spt(model: Model) -> Model:
+    """Shifted patch tokenization (Lee et al. 2021, §3.1) in the tokenizer, and in pooling and merging layers, if any.
+
+    Overlapping patches give way to shifted ones of their stride. Swin's norm behind the patches goes, since SPT has its own;
+    T2T's soft splits get the shifted copies of the image as further channels, as published.
+    """
+    model = transformer(model, "with_spt")
+    layers = swap(model.layers, (MergePatches, PoolTokens, SeparablePool), shifted_merge)
+    if isinstance(layers[0], Normalize) and isinstance(model.tokenizer, Patches):
+        layers = layers[1:]
+    return replace(model, tokenizer=shifted_tokenizer(model.tokenizer), layers=layers)
+
+
+def shifted_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
+    match tokenizer:
+        case ShiftedPatches():
+            return tokenizer
+        case TokensToTokens():
+            return replace(tokenizer, shifts=tokenizer.shifts or Shifts(1))
+        case Patches(patch=patch) | OverlappingPatches(stride=patch):
+            high, wide = pair(patch)
+            if high != wide or high < 2:
+                raise SpecError(
+                    f"patches of {high} x {wide} have no half to shift by. Use squares of 2 and more.", path="patch"
+                )
+            return ShiftedPatches(high, tokenizer.dim, linear=Dense(once(tokenizer.weight), tokenizer.bias))
+    raise SpecError(
+        f"{type(tokenizer).__name__} makes no patches of pixels that could be shifted. SPT is for patch tokenizers.",
+        path="model.tokenizer",
+    )
+
+
+def once(init: Init) -> Init:
+    """An init for one plain matrix."""
+    return XavierNormal() if isinstance(init, XavierNormal) else init
+
+
+def shifted_merge(pool: MergePatches | PoolTokens | SeparablePool) -> ShiftedMerge:
+    linear = pool.linear
+    if isinstance(linear, Dense) and linear.bias is None:
+        linear = replace(linear, bias=Dense().bias if linear == Dense(bias=None) else linear.weight)
+    return ShiftedMerge(linear=linear, summary=linear)
+
+
+def with_pooling(model: Model) -> Model:
+    """PiT's stages (Heo et al. 2021): half the grid and twice the width after a sixth and after two thirds of the blocks.
+
+    Heads double with the width. Where a model merges patches already, its merging gives way to PiT's pooling.
+    """
+    model = transformer(model, "with_pooling")
+    if any(isinstance(layer, POOLING) for layer in model.layers):
+        return replace(model, layers=swap(model.layers, MergePatches, lambda _: PoolTokens()))
+    depth = len([layer for layer in model.layers if isinstance(layer, Block)])
+    ends = {max(depth // 6, 1), max(depth * 2 // 3, 2)} - {depth}
+    if not ends:
+        raise SpecError(f"{depth} blocks make no stages. Use 2 and more.", path="model.layers")
+    layers: list[Layer] = []
+    seen, factor = 0, 1
+    for layer in model.layers:
+        layers.append(swap(layer, Attention, widened(factor)))
+        seen += isinstance(layer, Block)
+        if isinstance(layer, Block) and seen in ends:
+            layers.append(PoolTokens())
+            factor *= 2
+    return replace(model, layers=tuple(layers))
+
+
+def widened(factor: int) -> Callable[[Attention], Attention]:
+    return lambda attention: replace(attention, heads=factor * attention.heads)
+
+
+def resized(model: Any, image: Size) -> Any:
     """The same model for images of another size. Weights follow when they are loaded: their positions are resampled."""
     check(image, Size)
     height, width = pair(image)
     return replace(model, image=replace(model.image, height=height, width=width))
 
 
-def with_classes(model: Model, classes: int) -> Model:
+def with_classes(model: Any, classes: int) -> Any:
     """The same model for another number of classes."""
     return replace(model, classes=classes)
+
+
+# ------------------------------------------------------------------------------------------------ looking
+
+
+def blocks_of(model: Model) -> list[Block | SummaryBlock]:
+    found = [layer for layer in model.layers if isinstance(layer, (Block, SummaryBlock))]
+    if not found:
+        raise SpecError("the model has no block.", path="model.layers")
+    return found
+
+
+def scopes_of(layers: Iterable[Layer]) -> list[object]:
+    """The scope of every attention in the layers."""
+    found: list[object] = []
+    swap(tuple(layers), Attention, lambda attention: found.append(attention.scope) or attention)  # type: ignore[func-returns-value]
+    return found
+
+
+def shapes_of(model: Model) -> list[Shape]:
+    """The shape that each layer meets, found by building without memory."""
+    with torch.device("meta"):
+        return replace(model, classes=model.classes or 1).build(seed=0).shapes

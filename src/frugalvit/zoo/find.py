@@ -13,8 +13,10 @@ from typing import TypeVar
 
 from frugalvit import zoo
 from frugalvit.errors import SpecError, at, suggestion
-from frugalvit.nn.model import Model
-from frugalvit.nn.shape import Size
+from frugalvit.nn.architecture import Architecture
+from frugalvit.nn.foreign import ForeignModel, Library, usual_image
+from frugalvit.nn.shape import Size, image_of
+from frugalvit.slots import members
 from frugalvit.spec import check, override, parse
 
 T = TypeVar("T")
@@ -22,24 +24,29 @@ APART = ("find", "change")  # files of the folder that hold no families
 
 
 @functools.cache
-def sized() -> dict[str, Callable[..., Model]]:
+def sized() -> dict[str, Callable[..., Architecture]]:
     """The named sizes: every family's function with the paper's sizes filled in."""
     return {name: made for name, made in functions().items() if isinstance(made, functools.partial)}
 
 
 @functools.cache
-def functions() -> dict[str, Callable[..., Model]]:
+def functions() -> dict[str, Callable[..., Architecture]]:
     """The named sizes and the families' own functions."""
-    found: dict[str, Callable[..., Model]] = {}
+    found: dict[str, Callable[..., Architecture]] = {}
     for file in pkgutil.iter_modules(zoo.__path__):
         if file.name in APART:
             continue
         module = importlib.import_module(f"{zoo.__name__}.{file.name}")
         for name, value in vars(module).items():
             family = value.func if isinstance(value, functools.partial) else value
-            if inspect.isfunction(family) and family.__module__ == module.__name__:
+            if name.islower() and inspect.isfunction(family) and family.__module__ == module.__name__ and is_family(family):
                 found[name] = value
     return found
+
+
+def is_family(function: Callable[..., object]) -> bool:
+    """Whether a function returns a model; what else stands in a family's file is its own business."""
+    return typing.get_type_hints(function).get("return") in members(Architecture)
 
 
 def models() -> list[str]:
@@ -55,19 +62,33 @@ def model(
     classes: int | None = None,
     patch: Size | None = None,
     drop_path: float | None = None,
-) -> Model:
+) -> Architecture:
     """The spec of a model by name, `model("deit_tiny_patch16_224", classes=10).build()`.
 
-    Overrides are texts, as on the command line: `"depth=6"` sets a keyword of the family's function,
+    `"timm:resnet26d"` and `"torchvision:mobilenet_v3_small"` are models of those libraries. Overrides are texts, as on the
+    command line: `"depth=6"` sets a keyword of the family's function,
     `"layers[2].attention.heads=4"` edits the spec it returns.
     """
-    function = functions().get(name)
+    function = foreign_named(name) if ":" in name else functions().get(name)
     if function is None:
         raise SpecError(f"no model is called '{name}'. {suggestion(name, functions())} `frugalvit list models` shows all.")
     given = {"image": image, "channels": channels, "classes": classes, "patch": patch, "drop_path": drop_path}
     keywords: dict[str, object] = {key: value for key, value in given.items() if value is not None}
     with at(name):
         return called(function, keywords, [text.removeprefix("model.") for text in overrides])
+
+
+def foreign_named(name: str) -> Callable[..., ForeignModel]:
+    """The function of a model of another library, `timm:resnet26d`."""
+    library, _, inner = name.partition(":")
+    with at(name):
+        usual = usual_image(library, inner, 3)
+    return functools.partial(foreign, library=typing.cast(Library, library), name=inner, image=(usual.height, usual.width))
+
+
+def foreign(*, library: Library, name: str, image: Size = 224, channels: int = 3, classes: int | None = 1000) -> ForeignModel:
+    """A classifier of timm or torchvision."""
+    return ForeignModel(library, name, classes, image_of(image, channels))
 
 
 def called(function: Callable[..., T], keywords: dict[str, object], overrides: Iterable[str]) -> T:
