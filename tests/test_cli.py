@@ -99,7 +99,7 @@ def test_list_prints_names_and_json(kind: str) -> None:
     if kind == "models":
         assert list(rows) == frugalvit.models()
     if kind == "origins":
-        assert list(rows) == ["timm", "official", "hf", "hf-module", "augreg"]
+        assert list(rows) == ["timm", "official", "torchvision", "hf", "hf-module", "augreg"]
 
 
 def test_import_makes_a_classifier_that_agrees_with_timm(imported: Path, checkpoint: Path) -> None:
@@ -165,7 +165,7 @@ def test_export_writes_what_import_reads(tmp_path: Path, imported: Path, origin:
             ["import", TINY, "--init", "gone.pth", "--origin", "timm", "--out", "y"],
             "WeightsError: gone.pth: there is no such file",
         ),
-        (["import", TINY, "--init", "gone.pth", "--out", "y"], "Say --origin, one of: timm, official, hf"),
+        (["import", TINY, "--init", "gone.pth", "--out", "y"], "Say --origin, one of: timm, official, torchvision, hf"),
         (["import", TINY, "--init", "gon", "--out", "y"], "no released weights are called 'gon'"),
         (["import", TINY, "--resample", "Cubic", "--out", "y"], "SpecError: --resample: 'Cubic' does not fit here"),
         (["import", TINY, "--grid", "14", "--out", "y"], "SpecError: --grid: '14' does not fit here"),
@@ -244,7 +244,7 @@ def test_the_shell_sees_the_same_message_and_exit_code(tmp_path: Path) -> None:
 def test_a_closed_pipe_ends_quietly() -> None:
     code = f"{sys.executable} -m frugalvit list weights | head -1"
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.startswith("deit_base_distilled")
+    assert done.stdout.startswith("cait_m36_384.fb_dist_in1k")
     assert "Traceback" not in done.stderr
 
 

@@ -6,6 +6,7 @@ Flax keeps kernels as (in, out), splits attention kernels by head, and puts chan
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,7 +14,10 @@ from torch import Tensor
 from frugalvit.errors import WeightsError
 from frugalvit.nn.attention import Attention
 from frugalvit.nn.block import Block
+from frugalvit.nn.conv_stem import ConvStem
 from frugalvit.nn.model import Model
+from frugalvit.nn.tokenizer import Patches
+from frugalvit.weights.convnets import augreg_stem
 from frugalvit.weights.translate import Names, State, pairs, without
 
 AUGREG = Names(
@@ -36,7 +40,12 @@ QKV = ("query", "key", "value")
 
 
 def names(model: Model) -> Iterator[tuple[str, str]]:
-    """Norms have a `scale` where linear maps have a `kernel`."""
+    """Norms have a `scale` where linear maps have a `kernel`; a hybrid's convolutions are named beside."""
+    if isinstance(model.tokenizer, ConvStem):
+        yield from augreg_stem(model.tokenizer)
+        plain = names(replace(model, tokenizer=Patches(1, model.tokenizer.dim)))
+        yield from ((theirs, ours) for theirs, ours in plain if not ours.startswith("tokenizer."))
+        return
     for theirs, ours in pairs(model, AUGREG):
         yield theirs.replace("kernel", "scale") if "norm" in ours else theirs, ours
 
@@ -57,11 +66,19 @@ def tidy(state: Mapping[str, object], model: Model) -> State:
             found[name] = value.flatten(0, 1).T  # H K D
         elif leaf == "kernel" and value.ndim == 4:
             found[name] = value.permute(3, 2, 0, 1)  # height, width, in, out
+        elif is_group_norm(name):
+            found[name] = value.flatten()  # 1 1 1 C
         elif leaf == "kernel":
             found[name] = value.T
         else:
             found[name] = value
     return found
+
+
+def is_group_norm(name: str) -> bool:
+    """`gn_root/scale`, `block1/unit2/gn3/bias`: the norms of a hybrid's convolutions."""
+    *_, place, _ = ("", *name.split("/"))
+    return place.startswith("gn")
 
 
 def rows(value: Tensor) -> Tensor:
@@ -87,6 +104,8 @@ def untidy(state: Mapping[str, Tensor], model: Model) -> State:
             found[name] = value.T.unflatten(0, (number, -1))
         elif leaf == "kernel" and value.ndim == 4:
             found[name] = value.permute(2, 3, 1, 0)
+        elif is_group_norm(name):
+            found[name] = value[None, None, None]
         elif leaf == "kernel":
             found[name] = value.T
         else:

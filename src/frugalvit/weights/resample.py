@@ -1,4 +1,7 @@
-"""Position embeddings for another grid. Summary tokens have no place on the grid, so theirs are never resampled."""
+"""Position embeddings for another grid, and relative biases for other windows.
+
+Summary tokens have no place on the grid, so theirs are never resampled.
+"""
 
 from __future__ import annotations
 
@@ -78,3 +81,17 @@ def grid_of(length: int, shape: Shape, grid: tuple[int, int] | None) -> tuple[in
         f"{length} positions are {len(shape.summary)} summary tokens and {patches} patches, which are no square. "
         "Give their grid: grid=(height, width) in patches."
     )
+
+
+def window_of(length: int) -> int:
+    """The side of the square windows that have so many offsets: (2 side − 1)²."""
+    side = math.isqrt(length)
+    if side * side != length or not side % 2:
+        raise WeightsError(f"{length} offsets are those of no square window, and only square ones can be resampled.")
+    return (side + 1) // 2
+
+
+def rebiased(bias_NH: Tensor, side: int, window: tuple[int, int], rule: Resample) -> Tensor:
+    """Biases by offset, of square windows, for windows of another size: offsets lie on a grid as patches do."""
+    shape = Shape(bias_NH.shape[1], 2 * window[0] - 1, 2 * window[1] - 1)
+    return resampled(bias_NH[None], shape, (2 * side - 1, 2 * side - 1), rule)[0]

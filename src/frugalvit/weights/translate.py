@@ -100,11 +100,11 @@ def unnamed(names: Names, part: object, path: str) -> WeightsError:
 def renamed(theirs: Mapping[str, Tensor], known: Iterable[tuple[str, str]], ours: Iterable[str]) -> State:
     """The foreign tensors under our names. Every foreign name must be used, and every one of ours filled."""
     state: State = {}
-    unused = dict(theirs)
+    unused, wanted = dict(theirs), dict.fromkeys(ours)
     for foreign, own in known:
-        if foreign in unused:
+        if foreign in unused and own in wanted:
             state[own] = unused.pop(foreign)
-    empty = [name for name in ours if name not in state]
+    empty = [name for name in wanted if name not in state]
     if unused or empty:
         raise WeightsError(misfit(list(unused), empty))
     return state
@@ -178,5 +178,5 @@ def refuse_other_shapes(state: Mapping[str, Tensor], module_state: Mapping[str, 
                     f"the file has {tuple(value.shape)}, the model {wanted}. "
                     "Only grid and classes may differ: build the model with the file's width, patch and channels."
                 )
-        if not value.is_floating_point():
+        if not value.is_floating_point() and module_state[name].is_floating_point():
             raise WeightsError(f"holds {value.dtype}, not weights.", path=name)
