@@ -15,6 +15,7 @@ import statistics
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import timm
 import torch
@@ -23,6 +24,7 @@ import torch.nn.functional as F
 import frugalvit
 
 DEFAULT = ["deit_tiny_patch16_224:1024", "deit_small_patch16_224:512", "deit_base_patch16_224:256"]
+DEFAULT += ["convit_small:256", "cait_s24_224:256", "pit_s_224:256", "swin_tiny_patch4_window7_224:256"]
 
 
 def training_step(module: torch.nn.Module, forward: Callable[[torch.Tensor], torch.Tensor], batch: int) -> Callable[[], None]:
@@ -62,7 +64,7 @@ def seconds(step: Callable[[], None], count: int) -> float:
     return start.elapsed_time(end) / count / 1e3
 
 
-def compare(name: str, batch: int, rounds: int, steps: int) -> dict[str, object]:
+def compare(name: str, batch: int, rounds: int, steps: int) -> dict[str, Any]:
     torch._dynamo.reset()
     sides = {"timm": timm_step(name, batch), "frugalvit": our_step(name, batch)}
     for step in sides.values():
@@ -98,11 +100,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
     torch.set_float32_matmul_precision("high")
-    rows = []
-    for item in arguments.items:
-        name, batch = item.split(":")
-        rows.append(compare(name, int(batch), arguments.rounds, arguments.steps))
-        print(json.dumps(rows[-1]), flush=True)
     where = {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
@@ -111,21 +108,38 @@ def main() -> None:
         "steps_per_round": arguments.steps,
     }
     arguments.out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({**where, "rows": rows}, indent=2) + "\n"
-    (arguments.out / "train_throughput.json").write_text(text)
-    table = ["# Training throughput beside timm's", ""]
-    table += [
-        f"`python benchmarks/train_throughput.py`: {where['device']}, torch {where['torch']}, timm {where['timm']}, "
-        f"commit {where['commit']}. Images/s, median of {arguments.rounds} rounds of {arguments.steps} steps; the "
-        "ratio is ours / timm's within a round: median (lowest to highest).",
+    saved = arguments.out / "train_throughput.json"
+    rows = {row["model"]: row for row in json.loads(saved.read_text())["rows"]} if saved.exists() else {}
+    for item in arguments.items:
+        name, batch = item.split(":")
+        rows[name] = compare(name, int(batch), arguments.rounds, arguments.steps) | {"where": where}
+        print(json.dumps(rows[name]), flush=True)
+        saved.write_text(json.dumps({"rows": list(rows.values())}, indent=2) + "\n")
+        (arguments.out / "train_throughput.md").write_text(page(list(rows.values())))
+    print(page(list(rows.values())))
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    """The rows as Markdown; models measured in other runs of this script keep their own commit and versions."""
+    lines = [
+        "# Training throughput beside timm's",
         "",
+        "`python benchmarks/train_throughput.py`: images/s, median over rounds of a training step with both sides alternating; "
+        "the ratio is ours / timm's within a round: median (lowest to highest).",
+        "",
+        "| model | batch | timm | FrugalViT | ratio |",
+        "|---|---:|---:|---:|---:|",
     ]
-    table += ["| model | batch | timm | FrugalViT | ratio |", "|---|---:|---:|---:|---:|"]
     for row in rows:
         spread = f"{row['ratio']:.3f} ({row['lowest']:.3f} to {row['highest']:.3f})"
-        table.append(f"| {row['model']} | {row['batch']} | {row['timm']:,} | {row['frugalvit']:,} | {spread} |")
-    (arguments.out / "train_throughput.md").write_text("\n".join(table) + "\n")
-    print("\n".join(table))
+        lines.append(f"| {row['model']} | {row['batch']} | {row['timm']:,} | {row['frugalvit']:,} | {spread} |")
+    lines += ["", "| model | rounds x steps | device | torch | timm | commit |", "|---|---:|---|---|---|---|"]
+    for row in rows:
+        where = row["where"]
+        times = f"{row['rounds']} x {where['steps_per_round']}"
+        cells = [row["model"], times, where["device"], where["torch"], where["timm"], where["commit"]]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import frugalvit
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+COSTS = (ROOT / "docs/results/model_costs.md").read_text(encoding="utf-8")
+
+
+PAPERS = ("vit", "deit", "cait", "convit", "spt_lsa", "augreg")
 
 
 def blocks(language: str) -> list[str]:
@@ -39,7 +48,7 @@ def test_its_table_is_the_measured_one() -> None:
     assert table.count("\n") > 3
 
 
-@pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md", "docs/papers/deit.md", "docs/papers/vit.md"])
+@pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md", *(f"docs/papers/{name}.md" for name in PAPERS)])
 def test_links_and_files_that_are_named_exist(page: str) -> None:
     import re
 
@@ -48,10 +57,22 @@ def test_links_and_files_that_are_named_exist(page: str) -> None:
         assert target.startswith("http") or (folder / target).exists(), target
 
 
-def test_the_costs_in_the_docs_are_the_counted_ones() -> None:
-    import frugalvit
+QUICK = ("deit_tiny_patch16_224", "cait_xxs24_224", "convit_small", "pit_s_224", "vit_small_r26_s32_224", "resnet50")
 
-    table = (ROOT / "docs/results/model_costs.md").read_text(encoding="utf-8")
-    for name in frugalvit.models():
-        cost = frugalvit.cost(frugalvit.model(name))
-        assert f"| {name} | {cost.parameters:,} | {cost.macs / 1e9:.2f} |" in table
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_costs_in_the_docs_are_the_counted_ones(name: str) -> None:
+    cost = frugalvit.cost(frugalvit.model(name))
+    assert f"| {name} | {cost.parameters:,} | {cost.macs / 1e9:.2f} |" in COSTS
+
+
+@pytest.mark.slow
+def test_all_costs_in_the_docs_are_the_counted_ones(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    subprocess.run([sys.executable, "benchmarks/model_costs.py", "--docs", str(tmp_path / "docs")], check=True, cwd=ROOT)
+    for page in ("results/model_costs.md", "papers/cait.md", "papers/convit.md", "papers/augreg.md", "papers/spt_lsa.md"):
+        assert (tmp_path / "docs" / page).read_text(encoding="utf-8") == (ROOT / "docs" / page).read_text(encoding="utf-8")
+
+
+def test_every_named_size_has_its_costs_in_the_docs() -> None:
+    assert not [name for name in frugalvit.models() if f"| {name} |" not in COSTS]
