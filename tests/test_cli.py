@@ -92,7 +92,7 @@ def test_show_as_json_has_the_figures_and_the_spec() -> None:
     assert frugalvit.decode(data["model"], frugalvit.Model) == spec
 
 
-@pytest.mark.parametrize("kind", ["models", "parts", "recipes", "datasets", "origins", "weights"])
+@pytest.mark.parametrize("kind", ["models", "changes", "parts", "recipes", "datasets", "origins", "weights"])
 def test_list_prints_names_and_json(kind: str) -> None:
     rows = json.loads(good("list", kind, "--json"))
     assert good("list", kind).count("\n") == len(rows)

@@ -28,8 +28,8 @@ TOLERANCE = 1e-5
 SIZES = {  # of the images: full where it is fast
     "resnet18": 224,
     "resnet34": 96,
-    "resnet50": 96,
-    "regnety_160": 64,
+    "resnet50": 224,
+    "regnety_160": 224,
     "efficientnet_b0": 224,
     "vit_tiny_r_s16_p8_224": 224,
     "vit_small_r26_s32_224": 224,

@@ -131,6 +131,18 @@ def test_names_are_a_bijection_and_a_round_trip_changes_nothing(spec: Model, ori
     assert equal(again.state_dict(), module.state_dict())
 
 
+@pytest.mark.parametrize("origin", ["timm", "official"])
+@pytest.mark.parametrize("spec", SMALL, ids=IDS)
+def test_dropout_has_no_weights_so_files_of_both_kinds_are_the_same(spec: Model, origin: str) -> None:
+    layers = swap(spec.layers, (Block, SummaryBlock), lambda block: replace(block, dropout=0.1))
+    dropping = replace(spec, layers=(layers[0], Drop(0.1), *layers[1:]))
+    module, again = drawn(dropping.build()), dropping.build()
+    written = export_weights(module, origin)
+    assert equal(written, export_weights(drawn(spec.build()), origin))
+    load_weights(again, written, origin)
+    assert equal(again.state_dict(), module.state_dict())
+
+
 def as_released(name: str, state: dict[str, Tensor]) -> dict[str, object]:
     """timm's state as the family's own repository saves it, written from that repository's layout alone."""
     found: dict[str, object] = {}

@@ -186,6 +186,18 @@ def test_names_are_a_bijection_and_a_round_trip_changes_nothing(toy: Model, toy_
     torch.testing.assert_close(again.state_dict(), module.state_dict(), atol=0, rtol=0)
 
 
+@pytest.mark.parametrize("origin", [name for name, origin in ORIGINS.items() if Model in origin.kinds])
+def test_dropout_has_no_weights_so_files_of_both_kinds_are_the_same(toy_vit: Model, origin: str) -> None:
+    dropping = vit(dim=12, heads=3, depth=2, patch=4, image=(20, 28), classes=9, dropout=0.1)
+    module, plain = lively(dropping.build(seed=1)), toy_vit.build(seed=2).eval()
+    load_weights(plain, export_weights(module, origin), origin)
+    image = torch.randn(2, 3, 20, 28)
+    torch.testing.assert_close(plain(image), module(image), atol=0, rtol=0)
+    again = dropping.build(seed=3)
+    load_weights(again, export_weights(plain, origin), origin)
+    torch.testing.assert_close(again.state_dict(), module.state_dict(), atol=0, rtol=0)
+
+
 def test_what_a_foreign_format_cannot_say_is_refused(toy: Model, toy_vit: Model) -> None:
     with pytest.raises(WeightsError, match=r"export to augreg\.layers\[0\]: augreg has no name for 'distill'"):
         export_weights(toy.build(), "augreg")

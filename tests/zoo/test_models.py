@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from functools import partial
 
 import pytest
@@ -11,7 +12,16 @@ from frugalvit.nn.layers import Join
 from frugalvit.nn.readout import Tokens
 from frugalvit.nn.score import HideSelf, LearnedScale
 from frugalvit.zoo import deit, vit
-from frugalvit.zoo.change import resized, with_classes, with_distillation, with_lsa
+from frugalvit.zoo.change import (
+    resized,
+    with_classes,
+    with_distillation,
+    with_gpsa,
+    with_lsa,
+    with_mean_readout,
+    with_spt,
+    with_windows,
+)
 from frugalvit.zoo.find import functions, model, models
 
 PARAMETERS = {
@@ -121,3 +131,28 @@ def test_lsa_changes_every_attention_once() -> None:
 def test_size_and_classes_can_be_changed_afterwards() -> None:
     spec = with_classes(resized(deit.deit_tiny_patch16_224(), (64, 96)), 7)
     assert spec == deit.deit_tiny_patch16_224(image=(64, 96), classes=7)
+
+
+def test_a_name_can_end_in_changes() -> None:
+    base = model("deit_tiny_patch16_224", classes=10)
+    assert model("deit_tiny_patch16_224+spt+lsa", classes=10) == with_lsa(with_spt(base))
+    assert model("deit_tiny_patch16_224+mean_readout+windows(7)", classes=10) == with_windows(with_mean_readout(base), 7)
+    assert model("deit_tiny_patch16_224+gpsa(8, strength=0.5)", classes=10) == with_gpsa(base, 8, 0.5)
+    assert len(model("deit_tiny_patch16_224+class_attention(1)", "depth=3").layers) == 1 + 3 + 1 + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("deit_tiny_patch16_224+lsb", "Did you mean 'lsa'"),
+        ("deit_tiny_patch16_224+windows", "side must be given"),
+        ("deit_tiny_patch16_224+windows(seven)", "a whole number"),
+        ("deit_tiny_patch16_224+windows(7, 8)", "There is: side"),
+        ("deit_tiny_patch16_224+lsa(3)", "It takes nothing"),
+        ("resnet50+lsa", "not ConvNet"),
+        ("deit_tiny_patch16_22+lsa", "Did you mean 'deit_tiny_patch16_224'"),
+    ],
+)
+def test_a_name_with_a_wrong_change_says_what_is_wrong(name: str, message: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(message)):
+        model(name)

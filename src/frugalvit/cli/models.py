@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from frugalvit.measure.cost import ModelCost
     from frugalvit.nn.architecture import Architecture
 
-KINDS = ("models", "parts", "recipes", "datasets", "origins", "weights")
+KINDS = ("models", "changes", "parts", "recipes", "datasets", "origins", "weights")
 
 
 @app.command("list")
@@ -64,6 +64,12 @@ def list_parts() -> dict[str, str]:
     return found
 
 
+def list_changes() -> dict[str, str]:
+    from frugalvit.zoo.find import changes
+
+    return {f"+{name}": (function.__doc__ or "").strip().splitlines()[0] for name, function in changes().items()}
+
+
 def list_weights() -> dict[str, str]:
     from frugalvit.weights.published import released
 
@@ -91,6 +97,7 @@ def list_datasets() -> dict[str, str]:
 
 LISTS = {
     "models": list_models,
+    "changes": list_changes,
     "parts": list_parts,
     "recipes": list_recipes,
     "datasets": list_datasets,

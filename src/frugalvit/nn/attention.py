@@ -126,8 +126,14 @@ class Together(nn.Module):
         joined = stacked(maps)  # type: ignore[arg-type]
         self.weight, self.bias = joined.weight, joined.bias
 
-    def forward(self, from_GND: Tensor, to_GND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q_GND, k_GND, v_GND = nn.functional.linear(from_GND, self.weight, self.bias).chunk(3, -1)
+    def forward(self, from_GND: Tensor, to_GND: Tensor, values_H11: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        weight: Tensor = self.weight
+        bias: Tensor | None = self.bias
+        if values_H11 is not None:  # a factor of the values is one of their rows, and a matrix is smaller than its product
+            values_D = values_H11.expand(-1, len(weight) // 3 // len(values_H11), -1).flatten()
+            rows = torch.cat([values_D.new_ones(2 * len(values_D)), values_D])
+            weight, bias = weight * rows[:, None], None if bias is None else bias * rows
+        q_GND, k_GND, v_GND = nn.functional.linear(from_GND, weight, bias).chunk(3, -1)
         return q_GND, k_GND, v_GND
 
 
@@ -140,8 +146,11 @@ class Apart(nn.Module):
         self.k = k
         self.v = v
 
-    def forward(self, from_GMD: Tensor, to_GND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.q(from_GMD), self.k(to_GND), self.v(to_GND)
+    def forward(self, from_GMD: Tensor, to_GND: Tensor, values_H11: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        v_GND = self.v(to_GND)
+        if values_H11 is not None:
+            v_GND = (v_GND.unflatten(-1, (len(values_H11), -1)) * values_H11[:, 0]).flatten(-2)
+        return self.q(from_GMD), self.k(to_GND), v_GND
 
 
 class MultiHead(nn.Module):
@@ -176,16 +185,19 @@ class MultiHead(nn.Module):
             return self.talked(x_BND)
         if not self.fused:
             return self.explained(x_BND)[0]
-        q_GHMK, k_GHNK, v_GHNK = self.project(x_BND)
+        gate: Any = self.after[0] if self.after else None
+        q_GHMK, k_GHNK, v_GHNK = self.project(x_BND, None if gate is None else 1 - gate.share())
         if isinstance(self.scale, FixedTemperature):
             factor = self.scale.factor
         else:
             q_GHMK, factor = self.scale(q_GHMK), 1.0
         mask = self.mask(q_GHMK)
         y_GHMK = scaled_dot_product_attention(q_GHMK, k_GHNK, v_GHNK, attn_mask=mask, scale=factor)
-        for gate in self.after:  # (1 − g) A v + g P v, with P the same for every picture
-            share_H11, positional_HNN = gate.share(), gate.positional().to(v_GHNK.dtype)  # type: ignore[operator]
-            y_GHMK = (1 - share_H11) * y_GHMK + share_H11 * torch.einsum("hmn,ghnk->ghmk", positional_HNN, v_GHNK)
+        if gate is not None:
+            # (1 − g) A v + g P v with (1 − g) in the values: g / (1 − g) = exp(λ), and P is the same for every picture
+            odds_H11 = torch.exp(gate.gate_H)[:, None, None]
+            positional_HNN = (odds_H11 * gate.positional()).to(v_GHNK.dtype)
+            y_GHMK = y_GHMK + torch.einsum("hmn,ghnk->ghmk", positional_HNN, v_GHNK)
         return self.finish(y_GHMK)
 
     def talked(self, x_BND: Tensor) -> Tensor:
@@ -242,8 +254,9 @@ class MultiHead(nn.Module):
             a_GHMN = term(a_GHMN)
         return a_GHMN.to(v_GHNK.dtype) @ v_GHNK, a_GHMN
 
-    def project(self, x_BND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q_GMD, k_GND, v_GND = self.qkv(*self.scope.sees(x_BND))
+    def project(self, x_BND: Tensor, values_H11: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v; the values of each head times `values_H11`, where it is given."""
+        q_GMD, k_GND, v_GND = self.qkv(*self.scope.sees(x_BND), values_H11)
         return self.split(q_GMD), self.split(k_GND), self.split(v_GND)
 
     def split(self, x_GND: Tensor) -> Tensor:

@@ -18,9 +18,11 @@ from frugalvit.nn.foreign import ForeignModel, Library, usual_image
 from frugalvit.nn.shape import Size, image_of
 from frugalvit.slots import members
 from frugalvit.spec import check, override, parse
+from frugalvit.zoo import change
 
 T = TypeVar("T")
-APART = ("find", "change")  # files of the folder that hold no families
+SET_BY_KEYWORD = ("resized", "with_classes")  # a model's name is for its parts
+APART = ("find", "change", "grids")  # files of the folder that hold no families
 
 
 @functools.cache
@@ -62,20 +64,57 @@ def model(
     classes: int | None = None,
     patch: Size | None = None,
     drop_path: float | None = None,
+    dropout: float | None = None,
 ) -> Architecture:
     """The spec of a model by name, `model("deit_tiny_patch16_224", classes=10).build()`.
 
+    `"deit_tiny_patch16_224+spt+lsa"` has changes of `zoo/change.py`, in this order; `+windows(7)` gives one its arguments.
     `"timm:resnet26d"` and `"torchvision:mobilenet_v3_small"` are models of those libraries. Overrides are texts, as on the
-    command line: `"depth=6"` sets a keyword of the family's function,
-    `"layers[2].attention.heads=4"` edits the spec it returns.
+    command line: `"depth=6"` sets a keyword of the family's function, `"layers[2].attention.heads=4"` edits the result.
     """
-    function = foreign_named(name) if ":" in name else functions().get(name)
+    base, *words = name.split("+")
+    function = foreign_named(base) if ":" in base else functions().get(base)
     if function is None:
-        raise SpecError(f"no model is called '{name}'. {suggestion(name, functions())} `frugalvit list models` shows all.")
-    given = {"image": image, "channels": channels, "classes": classes, "patch": patch, "drop_path": drop_path}
+        raise SpecError(f"no model is called '{base}'. {suggestion(base, functions())} `frugalvit list models` shows all.")
+    given = {
+        "image": image,
+        "channels": channels,
+        "classes": classes,
+        "patch": patch,
+        "drop_path": drop_path,
+        "dropout": dropout,
+    }
     keywords: dict[str, object] = {key: value for key, value in given.items() if value is not None}
     with at(name):
-        return called(function, keywords, [text.removeprefix("model.") for text in overrides])
+        steps = [change_named(word) for word in words]
+        return called(function, keywords, [text.removeprefix("model.") for text in overrides], steps)
+
+
+def changes() -> dict[str, Callable[..., Architecture]]:
+    """The changes that a model's name can end in, `lsa` for with_lsa."""
+    return {name.removeprefix("with_"): getattr(change, name) for name in change.__all__ if name not in SET_BY_KEYWORD}
+
+
+def change_named(text: str) -> Callable[[T], T]:
+    """The change that `lsa` or `windows(7)` stands for."""
+    word, _, inside = text.partition("(")
+    if word not in changes():
+        raise SpecError(f"no change is called '{word}'. {suggestion(word, changes())} `frugalvit list changes` shows all.")
+    function = changes()[word]
+    hints = typing.get_type_hints(function)
+    names = [name for name in inspect.signature(function).parameters if name != "model"]
+    given: dict[str, object] = {}
+    for place, one in enumerate(part.strip() for part in inside.removesuffix(")").split(",") if part.strip()):
+        name, equals, value = one.partition("=")
+        name, value = (name.strip(), value) if equals else (names[place] if place < len(names) else one, one)
+        if name not in names:
+            raise SpecError(f"{word} has no '{name}'. {suggestion(name, names) if names else 'It takes nothing.'}", path=word)
+        with at(f"{word}.{name}"):
+            given[name] = parse(value.strip(), hints[name])
+    required = [name for name, one in inspect.signature(function).parameters.items() if one.default is one.empty][1:]
+    if missing := [name for name in required if name not in given]:
+        raise SpecError(f"{missing[0]} must be given: +{word}({missing[0]}=...)", path=word)
+    return functools.partial(function, **given)  # type: ignore[return-value]
 
 
 def foreign_named(name: str) -> Callable[..., ForeignModel]:
@@ -91,8 +130,10 @@ def foreign(*, library: Library, name: str, image: Size = 224, channels: int = 3
     return ForeignModel(library, name, classes, image_of(image, channels))
 
 
-def called(function: Callable[..., T], keywords: dict[str, object], overrides: Iterable[str]) -> T:
-    """The spec that a function returns, its keywords and then its value set by `name=value` texts."""
+def called(
+    function: Callable[..., T], keywords: dict[str, object], overrides: Iterable[str], then: Iterable[Callable[[T], T]] = ()
+) -> T:
+    """The spec that a function returns, changed by `then`; its keywords and then its value set by `name=value` texts."""
     known = inspect.signature(function).parameters
     hints = typing.get_type_hints(function.func if isinstance(function, functools.partial) else function)
     edits = []
@@ -115,6 +156,8 @@ def called(function: Callable[..., T], keywords: dict[str, object], overrides: I
     made = function(**keywords)
     if not dataclasses.is_dataclass(made):
         raise SpecError(f"the function returned {type(made).__name__}, not a description.")
+    for step in then:
+        made = step(made)
     fields = [field.name for field in dataclasses.fields(made)]  # type: ignore[arg-type]
     refuse_unknown([text.partition("=")[0].strip() for text in edits], known, fields)
     return override(made, *edits)

@@ -9,6 +9,7 @@ from frugalvit.nn.block import Block, deepening
 from frugalvit.nn.conv import GroupNorm, MaxPool, Same, StandardizedConvolution
 from frugalvit.nn.conv_blocks import Bottleneck, Stem, stage
 from frugalvit.nn.conv_stem import ConvStem
+from frugalvit.nn.dropout import Drop
 from frugalvit.nn.init import LecunNormal, Normal, XavierUniform, Zeros
 from frugalvit.nn.layers import AddPositions, Join
 from frugalvit.nn.linear import Dense
@@ -34,8 +35,9 @@ def hybrid(
     classes: int | None = 1000,
     mlp_ratio: float = 4.0,
     drop_path: float = 0.0,
+    dropout: float = 0.0,
 ) -> Model:
-    """A ResNet with stages of `depths` blocks, then ViT on patches of its maps; the drop rate is the transformer's alone.
+    """A ResNet with stages of `depths` blocks, then ViT on patches of its maps; drop rates are the transformer's alone.
 
     Deviation: the paper says batch norm; its code, its weights and we have group norm and standardized kernels. R+Ti/16
     sees 32 pixels a token, not 16: the stem halves the picture twice before its patches of 8.
@@ -51,9 +53,11 @@ def hybrid(
     ]
     attention = Attention(heads, linear=Dense(weight=XavierUniform()))
     mlp = Mlp(mlp_ratio, linear=Dense(weight=XavierUniform(), bias=Normal(1e-6)))
+    blocks = deepening(Block(attention, mlp, dropout=dropout), depth, drop_path)
+    first = (Join(("class",), init=Zeros()), AddPositions(), *((Drop(dropout),) if dropout else ()))
     return Model(
         ConvStem(patch, dim, stem, tuple(maps), weight=LecunNormal(), bias=Zeros()),
-        (Join(("class",), init=Zeros()), AddPositions(), *deepening(Block(attention, mlp), depth, drop_path)),
+        (*first, *blocks),
         Tokens(("class",), linear=Dense(weight=Zeros())),
         classes,
         image_of(image, channels),

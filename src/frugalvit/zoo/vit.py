@@ -6,6 +6,7 @@ from functools import partial
 
 from frugalvit.nn.attention import Attention
 from frugalvit.nn.block import Block, deepening
+from frugalvit.nn.dropout import Drop
 from frugalvit.nn.init import LecunNormal, Normal, XavierUniform, Zeros
 from frugalvit.nn.layers import AddPositions, Join
 from frugalvit.nn.linear import Dense
@@ -27,14 +28,20 @@ def vit(
     classes: int | None = 1000,
     mlp_ratio: float = 4.0,
     drop_path: float = 0.0,
+    dropout: float = 0.0,
 ) -> Model:
-    """ViT with a class token and learned positions, initialized as the original: Xavier kernels, a head of zeros."""
+    """ViT with a class token and learned positions, initialized as the original: Xavier kernels, a head of zeros.
+
+    Dropout is where the original has it: behind the positions, and in each block of what attention gives and of both layers of
+    the MLP. The paper pre-trains with dropout=0.1.
+    """
     attention = Attention(heads, linear=Dense(weight=XavierUniform()))
     mlp = Mlp(mlp_ratio, linear=Dense(weight=XavierUniform(), bias=Normal(1e-6)))
-    blocks = deepening(Block(attention, mlp), depth, drop_path)
+    blocks = deepening(Block(attention, mlp, dropout=dropout), depth, drop_path)
+    first = (Join(("class",), init=Zeros()), AddPositions(), *((Drop(dropout),) if dropout else ()))
     return Model(
         Patches(patch, dim, weight=LecunNormal(), bias=Zeros()),
-        (Join(("class",), init=Zeros()), AddPositions(), *blocks),
+        (*first, *blocks),
         Tokens(("class",), linear=Dense(weight=Zeros())),
         classes,
         image_of(image, channels),

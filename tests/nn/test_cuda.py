@@ -1,0 +1,96 @@
+"""What only CUDA takes: talking heads in one pass over the scores."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from frugalvit.nn.attention import Attention, MultiHead
+from frugalvit.nn.score import HideSelf, LearnedScale, MixHeads
+from frugalvit.nn.shape import Shape
+from frugalvit.zoo.cait import cait
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
+
+MIX = (MixHeads(),)
+SPECS = {
+    "eight heads": (Attention(8, before=MIX, after=MIX), Shape(64, 14, 14)),
+    "four heads of 64 tokens": (Attention(4, before=MIX, after=MIX), Shape(32, 8, 8)),
+    "six heads, no square": (Attention(6, before=MIX, after=MIX), Shape(48, 5, 7)),
+    "sixteen heads": (Attention(16, before=MIX, after=MIX), Shape(128, 10, 10)),
+    "no bias": (Attention(4, before=(MixHeads(bias=None),), after=(MixHeads(bias=None),)), Shape(32, 8, 8)),
+    "hidden diagonal": (Attention(4, scale=LearnedScale(), before=(*MIX, HideSelf()), after=MIX), Shape(32, 8, 8)),
+}
+
+
+def talking(name: str) -> tuple[MultiHead, Shape]:
+    spec, shape = SPECS[name]
+    torch.manual_seed(0)
+    module = spec.build(shape)
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    assert module.talks
+    return module.cuda(), shape
+
+
+def gradients(module: MultiHead, x_BND: torch.Tensor, y_BND: torch.Tensor) -> dict[str, torch.Tensor]:
+    torch.manual_seed(1)
+    y_BND.backward(torch.randn(y_BND.shape, device="cuda").to(y_BND.dtype))
+    found = {name: parameter.grad.double() for name, parameter in module.named_parameters() if parameter.grad is not None}
+    assert x_BND.grad is not None
+    return found | {"x": x_BND.grad.double()}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", SPECS)
+def test_one_pass_equals_the_definition_within_the_rounding_of_bf16(name: str, compiled: bool) -> None:
+    module, shape = talking(name)
+    exact = copy.deepcopy(module).double()
+    x_BND = torch.randn(3, shape.length, shape.dim, device="cuda", requires_grad=True)
+    twin_BND = x_BND.detach().double().requires_grad_()
+    wanted_BND = exact.explained(twin_BND)[0]
+    run = torch.compile(module) if compiled else module
+    with torch.autocast("cuda", torch.bfloat16):
+        y_BND = run(x_BND)
+    assert relative(y_BND.double(), wanted_BND) < 0.02
+    ours, theirs = gradients(module, x_BND, y_BND), gradients(exact, twin_BND, wanted_BND)
+    for key in theirs:
+        if key != "before.0.bias":  # cancels in the softmax: its gradient is rounding alone
+            assert relative(ours[key], theirs[key]) < 0.04, key
+
+
+def relative(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+    return ((ours - theirs).norm() / theirs.norm()).item()
+
+
+def test_in_fp32_and_beyond_256_keys_the_definition_is_taken() -> None:
+    module, shape = talking("eight heads")
+    x_BND = torch.randn(2, shape.length, shape.dim, device="cuda")
+    torch.testing.assert_close(module(x_BND), module.explained(x_BND)[0])
+    longer = SPECS["eight heads"][0].build(Shape(64, 17, 16)).cuda()
+    x_BND = torch.randn(2, 272, 64, device="cuda")
+    with torch.autocast("cuda", torch.bfloat16):
+        torch.testing.assert_close(longer(x_BND), longer.explained(x_BND)[0])
+
+
+def test_a_whole_cait_trains_on_the_kernel_as_on_the_definition() -> None:
+    spec = cait(dim=48, heads=4, depth=3, layer_scale=0.1, patch=4, image=32, classes=10)
+    losses = []
+    for definition in (False, True):
+        module = spec.build(seed=0).cuda()
+        for part in module.modules():
+            if isinstance(part, MultiHead) and definition:
+                part.talks = False
+        optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
+        torch.manual_seed(2)
+        image_BCHW, label_B = torch.randn(16, 3, 32, 32, device="cuda"), torch.arange(16, device="cuda") % 10
+        for _ in range(30):
+            with torch.autocast("cuda", torch.bfloat16):
+                loss = torch.nn.functional.cross_entropy(module(image_BCHW)["class"], label_B)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        losses.append(loss.item())
+    assert losses[0] < 1.5 and abs(losses[0] - losses[1]) < 0.2
