@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -9,12 +10,13 @@ import torch
 from torch import Tensor
 
 from frugalvit.nn.block import Block, SummaryBlock
-from frugalvit.nn.init import FanInUniform, Identity, XavierNormal
+from frugalvit.nn.init import FanInUniform, Filled, Identity, XavierNormal
 from frugalvit.nn.layers import AddPositions, Join
 from frugalvit.nn.model import VisionTransformer
 from frugalvit.nn.residual import LayerScale
 from frugalvit.nn.score import GatePosition, MixHeads, PositionGate, centers
 from frugalvit.nn.shape import Shape
+from frugalvit.spec import decode, encode
 from frugalvit.zoo import cait as cait_file
 from frugalvit.zoo.cait import cait
 from frugalvit.zoo.change import with_lsa, with_spt
@@ -372,6 +374,13 @@ def test_shifted_layers_start_as_the_layers_they_replace() -> None:
     assert_uniform(swin_merge.linear.weight, 1 / math.sqrt(20 * 96))
     assert_uniform(swin_merge.linear.bias, 1 / math.sqrt(20 * 96))
     assert with_spt(small_swin()).layers[0] == AddPositions()
+
+
+def test_filled_fills_with_its_value() -> None:
+    bias = torch.empty(5)
+    Filled(-6.9).fill(bias, 3, 5)
+    assert torch.equal(bias, torch.full((5,), -6.9))
+    assert decode(json.loads(json.dumps(encode(Filled(-6.9)))), Filled) == Filled(-6.9)
 
 
 def test_identity_and_fan_in_are_what_their_names_say() -> None:

@@ -23,10 +23,14 @@ from frugalvit.data.tf_randaugment import TfRandAugment
 from frugalvit.errors import SpecError
 from frugalvit.nn.attention import Attention
 from frugalvit.nn.block import Block, SummaryBlock
+from frugalvit.nn.dropout import Drop
+from frugalvit.nn.init import Filled, Zeros
+from frugalvit.nn.linear import Dense
 from frugalvit.nn.score import HideSelf, LearnedScale
+from frugalvit.nn.shape import Shape
 from frugalvit.nn.tokenizer import ShiftedPatches
 from frugalvit.objective.loss import CrossEntropy, SigmoidCrossEntropy
-from frugalvit.recipes import augreg, cait, convit, deit, small
+from frugalvit.recipes import augreg, cait, convit, deit, small, vit
 from frugalvit.recipes.find import recipe
 from frugalvit.spec import swap
 from frugalvit.training.devices import place_for
@@ -206,7 +210,7 @@ def test_the_presets_are_the_papers() -> None:
 
 @pytest.mark.parametrize("preset", augreg.PRESETS)
 def test_augreg_pretrains_under_a_preset(preset: str) -> None:
-    made = recipe("augreg.imagenet", f"preset={preset}", "weight_decay=0.03", "drop_path=0.1")
+    made = recipe("augreg.imagenet", f"preset={preset}", "weight_decay=0.03", "regularization=0.1")
     layers, magnitude, alpha = (getattr(augreg.PRESETS[preset], name) for name in ("layers", "magnitude", "alpha"))
     rand = () if preset == "none" else (TfRandAugment(layers, magnitude, (128, 128, 128)),)
     assert made.data.augment.steps == (ResizedCrop((0.05, 1.0), (3 / 4, 4 / 3), "bilinear"), Flip(0.5), *rand)
@@ -217,6 +221,34 @@ def test_augreg_pretrains_under_a_preset(preset: str) -> None:
     assert (made.optimizer.weight_decay, peak_lr(made.optimizer, 4096)) == (0.03, 1e-3)
     assert (made.schedule, made.clip, made.batch) == (Cosine(Steps(10_000), 0.0, 0.0), 1.0, 4096)
     assert drops(made, Block)[0] == 0 and drops(made, Block)[-1] == pytest.approx(0.1)
+    assert dropouts(made) == [0.1] * 13
+
+
+def dropouts(made: Recipe) -> list[float]:
+    """The rates that are not 0: behind the positions, and in each block."""
+    found = [layer.rate if isinstance(layer, Drop) else getattr(layer, "dropout", 0.0) for layer in made.model.layers]
+    return [rate for rate in found if rate]
+
+
+@pytest.mark.parametrize("model", ["vit_tiny_patch16_224", "vit_small_r26_s32_224"])
+def test_augreg_regularizes_by_one_rate_and_says_no_to_every_class_at_first(model: str) -> None:
+    plain, regular = (augreg.imagenet(model=model, regularization=rate) for rate in (0.0, 0.1))
+    assert not dropouts(plain) and not any(drops(plain, Block))
+    assert dropouts(regular) == [0.1] * 13 and drops(regular, Block)[-1] == pytest.approx(0.1)
+    assert plain.model.readout.linear == Dense(weight=Zeros(), bias=Filled(-6.9))
+    head = plain.model.readout.build(Shape(12, 1, 1, ("class",)), 1000)
+    logits_BC = head(torch.randn(2, 2, 12))["class"]
+    assert torch.equal(logits_BC, torch.full((2, 1000), -6.9))
+    assert logits_BC.sigmoid().mean().item() == pytest.approx(0.001, rel=0.01)
+    recipe("augreg.imagenet", "model=deit_tiny_patch16_224")  # without regularization, any transformer
+
+
+def test_vit_drops_as_published_and_transfers_do_not() -> None:
+    assert dropouts(vit.imagenet()) == [0.1] * 13
+    assert not dropouts(vit.imagenet(model="deit_tiny_patch16_224", dropout=0.0))
+    with pytest.raises(SpecError, match=r"deit_tiny_patch16_224: there is no parameter 'dropout'"):
+        vit.imagenet(model="deit_tiny_patch16_224")
+    assert not any(dropouts(made) for made in (augreg.to_imagenet(), augreg.to_cifar100(), augreg.to_folder()))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,9 @@ from frugalvit.report.record import RunFolder
 from frugalvit.run import fit, train
 from frugalvit.weights.files import write_safetensors
 from frugalvit.weights.load import export_weights
+from frugalvit.zoo.vit import vit
+
+DIGITS = dict(dim=16, heads=4, depth=2, patch=2, image=8, channels=1, classes=None)
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +49,18 @@ def test_every_step_can_be_the_last_before_a_stop(tmp_path: Path, whole: Path) -
             train(tiny(), out=tmp_path / "run", resume=True, device="cpu", display=StopAt(step))
     train(tiny(), out=tmp_path / "run", resume=True, device="cpu")
     assert trace(tmp_path / "run") == trace(whole)
+
+
+def test_dropout_resumes_bit_by_bit(tmp_path: Path) -> None:
+    dropping = replace(tiny(), model=vit(**DIGITS, dropout=0.2, drop_path=0.1))
+    train(dropping, out=tmp_path / "whole", device="cpu")
+    for step in (3, 10, 17):
+        with pytest.raises(Stopped):
+            train(dropping, out=tmp_path / "run", resume=True, device="cpu", display=StopAt(step))
+    notes = Notes()
+    train(dropping, out=tmp_path / "run", resume=True, device="cpu", display=notes)
+    assert notes.said[0] == "resumed at step 16 of 24"
+    assert trace(tmp_path / "run") == trace(tmp_path / "whole")
 
 
 def test_resuming_a_finished_run_changes_nothing(tmp_path: Path, whole: Path) -> None:

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from frugalvit.errors import WeightsError, WeightsNotice
 from frugalvit.nn.attention import Attention
+from frugalvit.nn.block import Block, SummaryBlock
+from frugalvit.nn.dropout import Drop
 from frugalvit.nn.model import Model, VisionTransformer
 from frugalvit.nn.readout import fuse
 from frugalvit.nn.scope import PatchesOnly, SummaryOnly, Windows

@@ -29,6 +29,7 @@ from frugalvit.weights.files import read_file, write_npz, write_safetensors
 from frugalvit.weights.load import ORIGINS, export_weights, load_weights
 from frugalvit.weights.resample import Bilinear
 from frugalvit.zoo.change import with_lsa
+from frugalvit.zoo.vit import vit
 
 SIZES = dict(
     hidden_size=12,

@@ -20,7 +20,7 @@ class Stream(IntEnum):
     AUGMENT = 2  # a picture's crop, flip and colors
     ERASE = 3
     MIX = 4
-    DEPTH = 5  # stochastic depth
+    DEPTH = 5  # stochastic depth and dropout
     INIT = 6  # weights
 
 

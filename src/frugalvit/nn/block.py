@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from frugalvit.errors import SpecError, at
 from frugalvit.nn.attention import Attention, SelfAttention, SkipAttention
+from frugalvit.nn.dropout import dropped
 from frugalvit.nn.mlp import FeedForward, Mlp
 from frugalvit.nn.norm import LayerNorm, Norm
-from frugalvit.nn.residual import LayerScale, Plain, Residual
+from frugalvit.nn.residual import LayerScale, Plain, Residual, refuse_rate
 from frugalvit.nn.scope import PatchesOnly, SummaryOnly, summary_of
 from frugalvit.nn.shape import Shape
 
@@ -24,6 +25,10 @@ class Block:
     mlp: FeedForward = Mlp()
     norm: Norm = LayerNorm()
     residual: Residual = Plain()
+    dropout: float = 0.0  # of what attention and MLP give, and of the MLP's hidden units, as in the original ViT
+
+    def __post_init__(self) -> None:
+        refuse_rate(self.dropout, "dropout")
 
     def build(self, shape: Shape) -> tuple[PreNorm, Shape]:
         with at("norm"):
@@ -37,10 +42,20 @@ class Block:
             if isinstance(getattr(self.attention, "scope", None), (SummaryOnly, PatchesOnly)):
                 raise SpecError("only summary tokens look here, and a Block changes all. Use SummaryBlock.", path="scope")
         with at("mlp"):
-            mlp = self.mlp.build(shape)
+            mlp = feed_forward(self.mlp, shape, self.dropout)
         with at("residual"):
             sums = self.residual.build(shape), self.residual.build(shape)
-        return PreNorm(norms, attention, mlp, sums), shape
+        return PreNorm(norms, attention, mlp, sums, self.dropout), shape
+
+
+def feed_forward(mlp: FeedForward, shape: Shape, dropout: float) -> nn.Module:
+    """The MLP, with dropout of its hidden units."""
+    if isinstance(mlp, Mlp):
+        return mlp.build(shape, dropout)
+    if dropout > 0:
+        name = type(mlp).__name__
+        raise SpecError(f"dropout={dropout} needs hidden units to drop, and {name} shows none. Use Mlp, or dropout=0.")
+    return mlp.build(shape)
 
 
 class PreNorm(nn.Module):
@@ -50,13 +65,16 @@ class PreNorm(nn.Module):
         attention: nn.Module,
         mlp: nn.Module,
         sums: tuple[nn.Module, nn.Module],
+        dropout: float,
     ):
         super().__init__()
         self.norm1, self.norm2 = norms
         self.attention = attention
         self.mlp = mlp
         self.sum1, self.sum2 = sums
-        self.draws: int = sum(int(getattr(one, "draws", 0)) for one in sums)
+        self.dropout = dropout
+        self.branches = sum(int(getattr(one, "draws", 0)) for one in sums)
+        self.draws = self.branches + (3 if dropout > 0 else 0)
 
     def forward(self, x_BND: Tensor, draws_RB: Tensor | None = None) -> Tensor:
         return self.joined(x_BND, self.attention(self.norm1(x_BND)), draws_RB)
@@ -67,9 +85,16 @@ class PreNorm(nn.Module):
         return self.joined(x_BND, y_BND, draws_RB), attention_BHNN
 
     def joined(self, x_BND: Tensor, y_BND: Tensor, draws_RB: Tensor | None) -> Tensor:
-        first_B, second_B = (None, None) if draws_RB is None else draws_RB.unbind()
-        x_BND = self.sum1(x_BND, y_BND, first_B)
-        return self.sum2(x_BND, self.mlp(self.norm2(x_BND)), second_B)
+        first_B, second_B, attended_B, hidden_B, fed_B = self.decisions(draws_RB)
+        x_BND = self.sum1(x_BND, dropped(y_BND, attended_B, self.dropout), first_B)
+        normed_BND = self.norm2(x_BND)
+        z_BND = self.mlp(normed_BND) if hidden_B is None else self.mlp(normed_BND, hidden_B)
+        return self.sum2(x_BND, dropped(z_BND, fed_B, self.dropout), second_B)
+
+    def decisions(self, draws_RB: Tensor | None) -> list[Tensor | None]:
+        """Rows for both sums; for dropout of attention, of hidden units and of the MLP. None where nothing is decided."""
+        rows: list[Tensor | None] = [] if draws_RB is None else [*draws_RB.unbind()]
+        return [*(rows[: self.branches] or [None] * 2), *(rows[self.branches :] or [None] * 3)]
 
 
 @dataclass(frozen=True)
@@ -83,6 +108,10 @@ class SummaryBlock:
     mlp: FeedForward = Mlp()
     norm: Norm = LayerNorm()
     residual: Residual = Plain()
+    dropout: float = 0.0  # as in Block
+
+    def __post_init__(self) -> None:
+        refuse_rate(self.dropout, "dropout")
 
     def build(self, shape: Shape) -> tuple[SummaryPreNorm, Shape]:
         with at("attention"):
@@ -96,10 +125,10 @@ class SummaryBlock:
         with at("norm"):
             norms = self.norm.build(shape), self.norm.build(summary)
         with at("mlp"):
-            mlp = self.mlp.build(summary)
+            mlp = feed_forward(self.mlp, summary, self.dropout)
         with at("residual"):
             sums = self.residual.build(summary), self.residual.build(summary)
-        return SummaryPreNorm(norms, attention, mlp, sums, len(shape.summary)), shape
+        return SummaryPreNorm(norms, attention, mlp, sums, self.dropout, len(shape.summary)), shape
 
 
 class SummaryPreNorm(PreNorm):
@@ -109,9 +138,10 @@ class SummaryPreNorm(PreNorm):
         attention: nn.Module,
         mlp: nn.Module,
         sums: tuple[nn.Module, nn.Module],
+        dropout: float,
         summary: int,
     ):
-        super().__init__(norms, attention, mlp, sums)
+        super().__init__(norms, attention, mlp, sums, dropout)
         self.summary = summary
 
     def joined(self, x_BND: Tensor, y_BSD: Tensor, draws_RB: Tensor | None) -> Tensor:

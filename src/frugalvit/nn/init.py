@@ -102,6 +102,17 @@ class Ones:
 
 
 @dataclass(frozen=True)
+class Filled:
+    """One value everywhere: the head's bias under AugReg's sigmoid loss, the log-odds of one class in a thousand."""
+
+    value: float
+
+    @torch.no_grad()
+    def fill(self, tensor: Tensor, fan_in: int, fan_out: int) -> None:
+        tensor.fill_(self.value)
+
+
+@dataclass(frozen=True)
 class KaimingNormal:
     """N(0, 2 / fan_out): keeps the gradient's size through rectified layers (He et al. 2015, eq. 14); ResNet, RegNet."""
 
@@ -121,5 +132,15 @@ class FanOutUniform:
 
 
 Init = (
-    Normal | Zeros | XavierUniform | XavierNormal | Identity | LecunNormal | FanInUniform | Ones | KaimingNormal | FanOutUniform
+    Normal
+    | Zeros
+    | XavierUniform
+    | XavierNormal
+    | Identity
+    | LecunNormal
+    | FanInUniform
+    | Ones
+    | Filled
+    | KaimingNormal
+    | FanOutUniform
 )

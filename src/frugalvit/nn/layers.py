@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from frugalvit.errors import SpecError, at
 from frugalvit.nn.block import Block, SummaryBlock
+from frugalvit.nn.dropout import Drop
 from frugalvit.nn.init import Init, Normal
 from frugalvit.nn.norm import LayerNorm, Norm
 from frugalvit.nn.pooling import MergePatches, PoolTokens, SeparablePool, ShiftedMerge
@@ -117,6 +118,7 @@ Layer = (
     | AddPositions
     | AddSinusoid
     | Normalize
+    | Drop
     | Block
     | SummaryBlock
     | MergePatches

@@ -8,6 +8,7 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from frugalvit.errors import SpecError, at
+from frugalvit.nn.dropout import dropped
 from frugalvit.nn.linear import Dense, Linear
 from frugalvit.nn.shape import Shape
 
@@ -47,23 +48,25 @@ class Mlp:
     activation: Activation = Gelu()
     linear: Linear = Dense()
 
-    def build(self, shape: Shape) -> TwoLayers:
+    def build(self, shape: Shape, dropout: float = 0.0) -> TwoLayers:
         hidden = int(shape.dim * self.ratio)
         if hidden < 1:
             with at("ratio"):
                 raise SpecError(f"{self.ratio} times a width of {shape.dim} leaves no hidden unit. Use a larger ratio.")
-        return TwoLayers(self.linear.build(shape.dim, hidden), self.activation.build(), self.linear.build(hidden, shape.dim))
+        up, down = self.linear.build(shape.dim, hidden), self.linear.build(hidden, shape.dim)
+        return TwoLayers(up, self.activation.build(), down, dropout)
 
 
 class TwoLayers(nn.Module):
-    def __init__(self, up: nn.Module, activation: nn.Module, down: nn.Module):
+    def __init__(self, up: nn.Module, activation: nn.Module, down: nn.Module, dropout: float = 0.0):
         super().__init__()
         self.up = up
         self.activation = activation
         self.down = down
+        self.dropout = dropout  # of the hidden units, where a draw is given
 
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return self.down(self.activation(self.up(x_BND)))
+    def forward(self, x_BND: Tensor, draw_B: Tensor | None = None) -> Tensor:
+        return self.down(dropped(self.activation(self.up(x_BND)), draw_B, self.dropout))
 
 
 FeedForward = Mlp | MlpPart

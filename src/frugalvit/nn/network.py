@@ -26,7 +26,7 @@ class Description(Protocol):
 
 
 class Network(nn.Module):
-    """A built model. It holds no randomness: stochastic depth reads `draws`, which the caller makes."""
+    """A built model. It holds no randomness: stochastic depth and dropout read `draws`, which the caller makes."""
 
     first = "tokenizer"  # the name of the part in front of the layers
 
@@ -104,7 +104,7 @@ class Network(nn.Module):
         dropping = any(rows and layer.training for layer, rows in zip(self.layers, self.rows, strict=True))
         if dropping and draws is None:
             raise SpecError(
-                "this model drops branches at random (drop > 0) and was given nothing to decide by. "
+                "this model drops branches at random (drop > 0) or units (dropout > 0), and was given nothing to decide by. "
                 "Pass draws=module.random_draws(len(image)), or call module.eval().",
                 path="draws",
             )

@@ -33,9 +33,9 @@ class Plain:
         return StochasticSum(self.drop)
 
 
-def refuse_rate(drop: float) -> None:
+def refuse_rate(drop: float, name: str = "drop") -> None:
     if isinstance(drop, (int, float)) and not 0.0 <= drop < 1.0:
-        with at("drop"):
+        with at(name):
             raise SpecError(f"a drop rate of {drop} is not a probability below 1. Use 0 to 0.99.")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from frugalvit.nn.block import Block, SummaryBlock
+from frugalvit.nn.dropout import Drop
 from frugalvit.nn.layers import AddPositions, Join
 from frugalvit.nn.model import Model
 from frugalvit.nn.residual import LayerScale
@@ -42,6 +43,8 @@ def names(model: Model) -> Iterator[Pair]:
                 for one in ("q", "k", "v"):
                     yield from both(f"{theirs}.attn.{one}", f"{ours}.attention.qkv.{one}")
                 looks += 1
+            case Drop():
+                pass  # it has no weights
             case _:
                 raise unnamed(layer, f"layers[{index}]")
     yield from heads(model, HEAD)

@@ -10,6 +10,7 @@ from torch import Tensor
 from frugalvit.errors import WeightsError
 from frugalvit.nn.attention import Attention
 from frugalvit.nn.block import Block
+from frugalvit.nn.dropout import Drop
 from frugalvit.nn.layers import AddPositions, Join
 from frugalvit.nn.model import Model
 from frugalvit.nn.score import GatePosition
@@ -40,6 +41,8 @@ def names(model: Model) -> Iterator[Pair]:
                     yield from both(f"{theirs}.attn.pos_proj", f"{ours}.attention.after.0")
                     yield f"{theirs}.attn.gating_param", f"{ours}.attention.after.0.gate_H"
                 number += 1
+            case Drop():
+                pass  # it has no weights
             case _:
                 raise unnamed(layer, f"layers[{index}]")
     yield from heads(model, HEAD)

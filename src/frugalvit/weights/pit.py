@@ -9,6 +9,7 @@ from torch import Tensor
 
 from frugalvit.errors import WeightsError
 from frugalvit.nn.block import Block
+from frugalvit.nn.dropout import Drop
 from frugalvit.nn.layers import AddPositions, Join
 from frugalvit.nn.model import Model
 from frugalvit.nn.pooling import PoolTokens
@@ -52,6 +53,8 @@ def named(model: Model, pool: str) -> Iterator[Pair]:
                 yield from block(layer, index, Usual(), theirs)
                 yield from both(f"{theirs}.attn.qkv", f"{ours}.attention.qkv")
                 number += 1
+            case Drop():
+                pass  # it has no weights
             case _:
                 raise unnamed(layer, f"layers[{index}]")
     yield from heads(model, HEADS)

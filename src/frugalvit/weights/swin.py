@@ -8,6 +8,7 @@ from torch import Tensor
 
 from frugalvit.nn.attention import Attention
 from frugalvit.nn.block import Block
+from frugalvit.nn.dropout import Drop
 from frugalvit.nn.layers import Normalize
 from frugalvit.nn.linear import Dense
 from frugalvit.nn.model import Model
@@ -54,6 +55,8 @@ def named(model: Model, merge: str, head: str) -> Iterator[Pair]:
                 yield from both(f"{theirs}.attn.qkv", f"{ours}.attention.qkv")
                 yield f"{theirs}.attn.relative_position_bias_table", f"{ours}.attention.before.0.bias"
                 number += 1
+            case Drop():
+                pass  # it has no weights
             case _:
                 raise unnamed(layer, f"layers[{index}]")
     if not isinstance(model.readout, Mean):

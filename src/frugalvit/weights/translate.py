@@ -10,6 +10,7 @@ from torch import Tensor
 from frugalvit.errors import WeightsError, at
 from frugalvit.nn.attention import Attention
 from frugalvit.nn.block import Block
+from frugalvit.nn.dropout import Drop
 from frugalvit.nn.layers import AddPositions, Join
 from frugalvit.nn.mlp import Mlp
 from frugalvit.nn.model import Model
@@ -68,6 +69,8 @@ def pairs(model: Model, names: Names) -> Iterator[tuple[str, str]]:
                 number += 1
             case Block():
                 raise unnamed(names, odd_part(layer), f"layers[{index}]")
+            case Drop():
+                pass  # it has no weights
             case _:
                 raise unnamed(names, layer, f"layers[{index}]")
     if not isinstance(model.readout, Tokens):
