@@ -86,6 +86,16 @@ def miniature_cifar(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root / "archive.tgz"
 
 
+def test_cifar_is_read_from_arrays_too(tmp_path: Path) -> None:
+    for split, count in (("train", 40), ("test", 20)):
+        np.save(tmp_path / f"{split}_images.npy", np.full((count, 32, 32, 3), 7, dtype=np.uint8))
+        np.save(tmp_path / f"{split}_labels.npy", np.arange(count) % 10)
+    assert len(Cifar10(holdout=0.25).open("train", tmp_path)) == 30
+    assert len(Cifar10().open("test", tmp_path)) == 20
+    with pytest.raises(DataError, match=r"10 classes, CIFAR-100 has 100"):
+        Cifar100().open("train", tmp_path)
+
+
 def test_cifar_is_read_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     miniature_cifar(tmp_path, monkeypatch)
     train, val, test = (Cifar10(holdout=0.5).open(split, tmp_path) for split in ("train", "val", "test"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from frugalvit.data.arrays import Arrays
+from frugalvit.data.arrays import ArrayFolder, Arrays
 from frugalvit.data.downloads import Download, fetched, unpacked
 from frugalvit.data.source import SPLITS, Source, needs, refuse_other_splits
 from frugalvit.data.split import held_out, refuse_impossible_share
@@ -39,7 +39,10 @@ HUNDRED = Download(
 
 @dataclass(frozen=True)
 class Cifar10:
-    """CIFAR-10, downloaded into the root if missing. `holdout` of the training pictures, stratified, are the val split."""
+    """CIFAR-10, downloaded into the root if missing. `holdout` of the training pictures, stratified, are the val split.
+
+    A root with the pictures as arrays (`train_images.npy` and so on) is read as ArrayFolder reads it.
+    """
 
     holdout: float = 0.1
     seed: int = 0
@@ -48,6 +51,8 @@ class Cifar10:
         refuse_impossible_share(self.holdout, "holdout")
 
     def open(self, split: str, root: Path | None) -> Source:
+        if root is not None and (root / "train_images.npy").exists():
+            return of_classes(ArrayFolder(self.holdout, self.seed).open(split, root), 10, root)
         from torchvision.datasets import CIFAR10
 
         source = read(CIFAR10, TEN, split, root)
@@ -56,7 +61,10 @@ class Cifar10:
 
 @dataclass(frozen=True)
 class Cifar100:
-    """CIFAR-100 with its 100 fine labels, downloaded if missing. `holdout` of the training pictures are the val split."""
+    """CIFAR-100 with its 100 fine labels, downloaded if missing. `holdout` of the training pictures are the val split.
+
+    A root with the pictures as arrays is read as ArrayFolder reads it.
+    """
 
     holdout: float = 0.1
     seed: int = 0
@@ -65,10 +73,18 @@ class Cifar100:
         refuse_impossible_share(self.holdout, "holdout")
 
     def open(self, split: str, root: Path | None) -> Source:
+        if root is not None and (root / "train_images.npy").exists():
+            return of_classes(ArrayFolder(self.holdout, self.seed).open(split, root), 100, root)
         from torchvision.datasets import CIFAR100
 
         source = read(CIFAR100, HUNDRED, split, root)
         return source if split == "test" else held_out(source, split, self.holdout, self.seed, "evaluate on test")
+
+
+def of_classes(source: Source, count: int, root: Path) -> Source:
+    if len(source.classes) != count:
+        raise DataError(f"the arrays have {len(source.classes)} classes, CIFAR-{count} has {count}.", path=str(root))
+    return source
 
 
 def read(kind: type[CIFAR10], archive: Download, split: str, root: Path | None) -> Arrays:
