@@ -1,7 +1,8 @@
 """Pictures changed at random, one at a time, on the CPU: crops, flips, colors.
 
 A step takes a picture and the size a model wants, and draws from the generator it is handed: randomness is an argument.
-AutoAugment and both RandAugments have their own files, and so has what happens to whole batches (finish.py, erase.py, mix.py).
+AutoAugment, both RandAugments and TrivialAugment have their own files, and so has what happens to whole batches (finish.py,
+erase.py, mix.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from frugalvit.data.bounds import require_at_least, require_probability, require
 from frugalvit.data.preprocess import FILTERS, MODES
 from frugalvit.data.randaugment import RandAugment
 from frugalvit.data.tf_randaugment import TfRandAugment
+from frugalvit.data.trivialaugment import TrivialAugment
 from frugalvit.errors import DataError, SpecError
 
 CROP_TRIES = 10
@@ -163,4 +165,4 @@ def small_augment() -> Augment:
 
 
 # what may stand in `Augment.steps`
-Step = ResizedCrop | PadCrop | Resize | Flip | ColorJitter | AutoAugment | RandAugment | TfRandAugment
+Step = ResizedCrop | PadCrop | Resize | Flip | ColorJitter | AutoAugment | RandAugment | TfRandAugment | TrivialAugment

@@ -1,0 +1,125 @@
+"""Batches decoded by worker processes and copied to the device ahead of their use, with the time spent waiting for them."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from frugalvit.data.batch import Batch
+from frugalvit.data.batches import read
+
+DEPTH = 2  # batches on their way to the device
+WAITING = 0.1  # the share of the time above which advice is due
+
+
+class Ahead:
+    """An iterator over batches on a device that counts the seconds its caller waits (`waited`, of `total`)."""
+
+    def __init__(self, reader: Iterator[Batch], device: torch.device, clock: Callable[[], float] = time.perf_counter):
+        self.reader, self.device, self.clock = reader, device, clock
+        self.side = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.coming: deque[tuple[Batch, torch.cuda.Event | None]] = deque()
+        self.waited = 0.0
+        self.began = clock()
+
+    @property
+    def total(self) -> float:
+        return self.clock() - self.began
+
+    @property
+    def share(self) -> float:
+        """Of the time since this was made, or since `restart`, that was spent waiting."""
+        total = self.total
+        return self.waited / total if total > 0 else 0.0
+
+    def restart(self) -> None:
+        """Count from now on."""
+        self.began, self.waited = self.clock(), 0.0
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        asked = self.clock()
+        depth = DEPTH if self.side is not None else 1  # without a stream there is nothing to overlap
+        while len(self.coming) < depth and (batch := next(self.reader, None)) is not None:
+            self.coming.append(self.sent(batch))
+        self.waited += self.clock() - asked
+        if not self.coming:
+            raise StopIteration
+        batch, arrived = self.coming.popleft()
+        if arrived is not None:
+            here = torch.cuda.current_stream(self.device)
+            here.wait_event(arrived)
+            for tensor in tensors(batch):
+                tensor.record_stream(here)  # else its memory is used again while `here` still reads it
+        return batch
+
+    def sent(self, batch: Batch) -> tuple[Batch, torch.cuda.Event | None]:
+        if self.side is None:
+            return mapped(batch, lambda tensor: tensor.to(self.device)), None
+        with torch.cuda.stream(self.side):
+            copy = mapped(batch, lambda tensor: tensor.pin_memory().to(self.device, non_blocking=True))
+            return copy, self.side.record_event()
+
+
+def ahead(batches: Dataset[Batch], numbers: range, workers: int, device: torch.device) -> Ahead:
+    """Those batches in order on `device`, the same ones as `read` gives, decoded by `workers` processes."""
+    return Ahead(read(batches, numbers, workers), device)
+
+
+def tensors(batch: Batch) -> list[Tensor]:
+    return [one for one in (batch.image_BCHW, batch.label_B, batch.index_B, batch.target_BC) if one is not None]
+
+
+def mapped(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
+    return replace(
+        batch,
+        image_BCHW=change(batch.image_BCHW),
+        label_B=change(batch.label_B),
+        index_B=change(batch.index_B),
+        target_BC=None if batch.target_BC is None else change(batch.target_BC),
+    )
+
+
+# ------------------------------------------------------------------------------------------------ advice
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a training reads its pictures."""
+
+    kept: Literal["encoded", "stored", "on the device"]
+    workers: int
+    cores: int
+    side: int  # of the pictures, the shorter one, in pixels
+    image: int  # the model's, in pixels
+
+
+def advice(share: float, facts: Reading) -> str:
+    """One sentence on what to do where that share of the time is spent waiting for data; empty where it is small."""
+    if not share > WAITING:
+        return ""
+    spent = f"{share:.0%} of the time is spent waiting for data:"
+    if facts.kept == "on the device":
+        return f"{spent} the pictures are in memory already, so use a larger batch or fewer augmentations."
+    if facts.kept == "encoded":
+        small = f" with a shorter side of {2 * facts.image} pixels" if facts.side > 2 * facts.image else ""
+        more = more_workers(facts)
+        return f"{spent} decode the pictures once, into a store{small}{f', or use {more}' if more else ''}."
+    if facts.side > 2 * facts.image:
+        return f"{spent} store the pictures smaller, with a shorter side of {2 * facts.image} pixels instead of {facts.side}."
+    more = more_workers(facts)
+    return f"{spent} use {more or 'fewer augmentations or a machine with more cores'}."
+
+
+def more_workers(facts: Reading) -> str:
+    """`--workers 8`, where cores are idle."""
+    return f"--workers {facts.cores}" if facts.workers < facts.cores else ""

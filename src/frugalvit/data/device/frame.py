@@ -1,0 +1,112 @@
+"""Crops, flips and sizes of a batch: the device versions of augment.py's geometry."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from frugalvit.data.augment import CROP_TRIES, Flip, PadCrop, Resize, ResizedCrop
+from frugalvit.data.device.affine import pixels
+from frugalvit.data.device.draws import whole
+from frugalvit.data.device.resample import Taps, resampled, taps, taps_needed
+from frugalvit.data.device.size import MapSize
+
+
+class DeviceFlip(nn.Module):
+    """`Flip`. Draws: whether."""
+
+    draws = 1
+
+    def __init__(self, spec: Flip):
+        super().__init__()
+        self.spec = spec
+
+    def forward(self, image_BCHW: Tensor, draws_BK: Tensor) -> Tensor:
+        flipped_B111 = (draws_BK[:, 0].double() < self.spec.probability)[:, None, None, None]
+        return torch.where(flipped_B111, image_BCHW.flip(3), image_BCHW)
+
+
+class DeviceResize(nn.Module):
+    """`Resize`. No draws; the weights are settled here."""
+
+    draws = 0
+    down_index_1LT: Tensor
+    down_weight_1LT: Tensor
+    across_index_1LT: Tensor
+    across_weight_1LT: Tensor
+
+    def __init__(self, spec: Resize, size: MapSize, target: tuple[int, int]):
+        super().__init__()
+        self.stays = (size.height, size.width) == target
+        for name, source, wanted in (("down", size.height, target[0]), ("across", size.width, target[1])):
+            settled = taps(torch.zeros(1, dtype=torch.int64), torch.tensor([source]), source, wanted, spec.interpolation)
+            self.register_buffer(f"{name}_index_1LT", settled.index_BLT, persistent=False)
+            self.register_buffer(f"{name}_weight_1LT", settled.weight_BLT, persistent=False)
+
+    def forward(self, image_BCHW: Tensor, draws_BK: Tensor) -> Tensor:
+        if self.stays:
+            return image_BCHW
+        down, across = Taps(self.down_index_1LT, self.down_weight_1LT), Taps(self.across_index_1LT, self.across_weight_1LT)
+        return resampled(image_BCHW, down, across)
+
+
+class DevicePadCrop(nn.Module):
+    """`PadCrop`. Draws: how far down, how far right."""
+
+    draws = 2
+
+    def __init__(self, spec: PadCrop, size: MapSize, target: tuple[int, int]):
+        super().__init__()
+        self.spec = spec
+        self.resize = DeviceResize(Resize(), size, target)
+
+    def forward(self, image_BCHW: Tensor, draws_BK: Tensor) -> Tensor:
+        image_BCHW = self.resize(image_BCHW, draws_BK)
+        height, width = image_BCHW.shape[2:]
+        top_B1, left_B1 = whole(draws_BK, 2 * self.spec.pad + 1)[:, :, None].unbind(1)
+        row_BH1 = (torch.arange(height, device=image_BCHW.device) + top_B1 - self.spec.pad)[:, :, None]
+        column_B1W = (torch.arange(width, device=image_BCHW.device) + left_B1 - self.spec.pad)[:, None]
+        inside_BHW = (row_BH1 >= 0) & (row_BH1 < height) & (column_B1W >= 0) & (column_B1W < width)
+        return torch.where(inside_BHW[:, None], pixels(image_BCHW, row_BH1, column_B1W), self.spec.fill)
+
+
+class DeviceResizedCrop(nn.Module):
+    """`ResizedCrop`. Draws: ten areas, ten ratios, how far down, how far right."""
+
+    draws = 2 * CROP_TRIES + 2
+
+    def __init__(self, spec: ResizedCrop, size: MapSize, target: tuple[int, int]):
+        super().__init__()
+        self.spec, self.size, self.target = spec, size, target
+        for source, wanted in zip((size.height, size.width), target, strict=True):
+            taps_needed(source, wanted, spec.interpolation)  # refuses before any data is opened
+
+    def forward(self, image_BCHW: Tensor, draws_BK: Tensor) -> Tensor:
+        top_B, left_B, high_B, wide_B = self.boxes(draws_BK)
+        down = taps(top_B, high_B, self.size.height, self.target[0], self.spec.interpolation)
+        across = taps(left_B, wide_B, self.size.width, self.target[1], self.spec.interpolation)
+        return resampled(image_BCHW, down, across)
+
+    def boxes(self, draws_BK: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(top, left, height, width) of each picture's box: the first of ten that fits, else the centered one."""
+        height, width = self.size.height, self.size.width
+        area_BT, shape_BT, place_B2 = draws_BK.double().split((CROP_TRIES, CROP_TRIES, 2), 1)
+        low, high = self.spec.area
+        area_BT = (low + (high - low) * area_BT) * width * height
+        low, high = (math.log(ratio) for ratio in self.spec.ratio)
+        ratio_BT = (low + (high - low) * shape_BT).exp()
+        wide_BT, high_BT = (area_BT * ratio_BT).sqrt().round(), (area_BT / ratio_BT).sqrt().round()
+        fits_BT = (wide_BT > 0) & (wide_BT <= width) & (high_BT > 0) & (high_BT <= height)
+        first_B1 = fits_BT.int().argmax(1, keepdim=True)  # the first that fits, as if drawn one after the other
+        found_B, wide_B, high_B = (one_BT.gather(1, first_B1)[:, 0] for one_BT in (fits_BT, wide_BT, high_BT))
+        top_B, left_B = (place_B2[:, 0] * (height - high_B + 1)).floor(), (place_B2[:, 1] * (width - wide_B + 1)).floor()
+        wide = min(width, max(1, round(height * self.spec.ratio[1])))
+        high = min(height, max(1, round(width / self.spec.ratio[0])))
+        center = (height - high) // 2, (width - wide) // 2, high, wide
+        drawn = top_B, left_B, high_B, wide_B
+        top_B, left_B, high_B, wide_B = (
+            torch.where(found_B, one_B, other).to(torch.int64) for one_B, other in zip(drawn, center, strict=True)
+        )
+        return top_B, left_B, high_B, wide_B

@@ -1,0 +1,94 @@
+"""JPEG files decoded by a CUDA device, for building a store where torchvision can; all else is decoded as ever."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from PIL import Image as Pillow
+from torch import Tensor
+
+from frugalvit.data.files import Files
+from frugalvit.data.look import ORIENTATION
+from frugalvit.data.source import Source
+from frugalvit.data.split import Picked
+from frugalvit.data.store_build import Decoder, OneByOne, one_of
+
+AT_ONCE = 32  # pictures on the device, with all their pixels
+END = b"\xff\xd9"  # of a JPEG; one that is cut short does not have it, and is left to Pillow, which notices
+
+
+@dataclass(frozen=True)
+class GpuJpeg:
+    """nvJPEG for upright color and gray JPEGs in files.
+
+    Deviation: its arithmetic is not libjpeg's, which Pillow uses, so pixels differ a little and such a store has a fingerprint
+    of its own.
+    """
+
+    device: str = "cuda"
+
+    @property
+    def name(self) -> str:
+        return "nvjpeg"
+
+    def helpers(self, workers: int) -> int:
+        """None: the device is used from this process, and it is not the one that waits."""
+        return 0
+
+    def decode(self, source: Source, indices: Sequence[int]) -> Iterator[Pillow.Image | str]:
+        for start in range(0, len(indices), AT_ONCE):
+            few = indices[start : start + AT_ONCE]
+            able = {index: data for index in few if (data := plain_jpeg(source, index)) is not None}
+            found: dict[int, Pillow.Image] = {}
+            try:
+                found |= zip(able, on_device(list(able.values()), self.device), strict=True)
+            except RuntimeError as error:
+                warnings.warn(f"{self.device} could not decode {len(able)} pictures ({error}); the CPU does.", stacklevel=2)
+            for index in few:
+                yield found[index] if index in found else one_of(source, index)
+
+
+def decoder_for(device: torch.device) -> Decoder:
+    """The device's own decoder where there is one, else Pillow."""
+    if device.type != "cuda" or not torch.cuda.is_available() or not hasattr(torch.ops.image, "decode_jpegs_cuda"):
+        return OneByOne()
+    return GpuJpeg(str(device))
+
+
+def plain_jpeg(source: Source, index: int) -> bytes | None:
+    """The bytes of a picture, if it is a whole JPEG file in color or gray that is stored upright."""
+    while isinstance(source, Picked):
+        index = int(source.indices[index])
+        source = source.source
+    if not isinstance(source, Files):
+        return None
+    path: Path = source.path(index)
+    try:
+        with Pillow.open(path) as file:
+            if file.format != "JPEG" or file.mode not in ("RGB", "L") or file.getexif().get(ORIENTATION, 1) != 1:
+                return None
+        data = path.read_bytes()
+    except Exception:  # whatever is wrong with it, Pillow is to say
+        return None
+    return data if data.endswith(END) else None
+
+
+def on_device(files: list[bytes], device: str) -> list[Pillow.Image]:
+    from torchvision.io import decode_jpeg
+
+    if not files:
+        return []
+    inputs = [torch.frombuffer(bytearray(data), dtype=torch.uint8) for data in files]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torchvision 0.29 announces that TorchCodec will take this over
+        image_CHW: list[Tensor] = decode_jpeg(inputs, device=device)
+    return [as_picture(one.permute(1, 2, 0).cpu()) for one in image_CHW]
+
+
+def as_picture(image_HWC: Tensor) -> Pillow.Image:
+    array = image_HWC.numpy()
+    return Pillow.fromarray(array[:, :, 0] if array.shape[2] == 1 else array)
