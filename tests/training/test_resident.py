@@ -1,0 +1,127 @@
+"""A step on pictures that lie on the device equals the step that reads them, where neither draws; and it resumes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from frugalvit.data.augment import Augment, PadCrop
+from frugalvit.data.batches import TrainingBatches
+from frugalvit.data.dataset import Digits
+from frugalvit.data.mix import SwitchMix
+from frugalvit.data.store_device import OneSize
+from frugalvit.recipes.find import recipe
+from frugalvit.training import loop
+from frugalvit.training.devices import place_for
+from frugalvit.training.prepare import Training, prepare
+from frugalvit.training.recipe import Recipe
+from frugalvit.training.resident import NumberedBatches, ResidentStep
+
+SIZES = ("dim=16", "depth=2", "batch=32", "schedule.warmup=Steps(4)", "log_every=1", "epochs=2", "drop_path=0.0")
+
+
+def still(*overrides: str) -> Recipe:
+    """A recipe whose batches need no draws but their order."""
+    made = recipe("vit.digits", *SIZES, *overrides)
+    return replace(made, data=replace(made.data, augment=Augment((PadCrop(0),))))
+
+
+def prepared(made: Recipe) -> Training:
+    source = Digits().open("train", None)
+    return prepare(made, {"train": source, "val": Digits().open("val", None)}, place_for("cpu", "fp32"))
+
+
+def on_device(training: Training) -> tuple[ResidentStep, NumberedBatches]:
+    source = training.sources["train"]
+    pictures = np.stack([np.asarray(source.picture(index)) for index in range(len(source))])
+    kept = OneSize(
+        torch.from_numpy(pictures)[:, None], torch.from_numpy(source.labels), torch.ones(len(source), dtype=torch.bool)
+    )
+    step = ResidentStep(training.recipe, training.state, training.place, training.clock, training.preprocess, kept)
+    return step, NumberedBatches(source.labels, training.recipe.data.order, training.recipe.seed, training.recipe.batch)
+
+
+def weights(training: Training) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in training.state.module.state_dict().items()}
+
+
+@pytest.mark.parametrize("overrides", [(), ("accumulate=2",), ("clip=0.1", "average=Ema(0.9)")], ids=str)
+def test_it_takes_the_steps_of_the_plain_path(overrides: tuple[str, ...]) -> None:
+    plain, resident = prepared(still(*overrides)), prepared(still(*overrides))
+    assert isinstance(plain.batches, TrainingBatches)
+    step, batches = on_device(resident)
+    theirs = list(islice(loop.fit(plain.step, plain.batches, plain.cadence), 12))
+    ours = list(islice(loop.fit(step, batches, resident.cadence), 12))
+    for one, other in zip(ours, theirs, strict=True):
+        for key in ("loss", "gradient_norm", "supervised_class", "lr"):
+            assert one.values[key] == pytest.approx(other.values[key], rel=2e-4), (one.step, key)
+    for name, value in weights(resident).items():
+        if name.endswith("qkv.bias"):
+            continue  # keys' biases have gradients of rounding alone, and Adam makes whole steps of them
+        torch.testing.assert_close(value, weights(plain)[name], rtol=1e-3, atol=1e-4)
+    if resident.state.average is not None and plain.state.average is not None:
+        for name, value in resident.state.average.tensors.items():
+            if name.endswith("qkv.bias"):
+                continue
+            torch.testing.assert_close(value, plain.state.average.tensors[name], rtol=1e-3, atol=1e-4)
+
+
+def lively() -> Recipe:
+    """A recipe with draws of every kind: augmentation, mixing, depth."""
+    made = recipe("vit.digits", *SIZES[:-1], "drop_path=0.3", "average=Ema(0.9)")
+    return replace(made, data=replace(made.data, mix=SwitchMix()))
+
+
+def test_it_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    whole, first, second = (prepared(lively()) for _ in range(3))
+    step, batches = on_device(whole)
+    list(islice(loop.fit(step, batches, whole.cadence), 10))
+    step, batches = on_device(first)
+    list(islice(loop.fit(step, batches, first.cadence), 6))
+    path = tmp_path / "step-000000006.safetensors"
+    first.state.save(path)
+    second.state.load(path)
+    step, batches = on_device(second)
+    list(islice(loop.fit(step, batches, second.cadence), 4))
+    assert second.state.step == whole.state.step == 10
+    ours, theirs = second.state.tensors(), whole.state.tensors()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_a_step_that_is_no_number_changes_nothing_and_is_counted() -> None:
+    training = prepared(lively())
+    step, batches = on_device(training)
+    reader = loop.fit(step, batches, training.cadence)
+    next(reader)
+    before = weights(training)
+    with torch.no_grad():
+        training.state.module.readout.heads["class"].bias.fill_(float("nan"))
+    record = next(reader)
+    assert record.values["nonfinite"] == 1
+    after = weights(training)
+    assert all(torch.equal(after[name], before[name]) for name in before if not name.startswith("readout.heads"))
+
+
+def test_what_a_step_changed_can_be_put_back() -> None:
+    training = prepared(lively())
+    step, batches = on_device(training)
+    before, snapshot = weights(training), step.snapshot()
+    list(islice(loop.fit(step, batches, training.cadence), 3))
+    assert any(not torch.equal(value, before[name]) for name, value in weights(training).items())
+    step.restore(snapshot)
+    assert all(torch.equal(value, before[name]) for name, value in weights(training).items())
+    moments = [value for moments in training.state.optimizer.state.values() for value in moments.values()]
+    assert moments and all((value == 0).all() for value in moments)
+
+
+def test_fp16_is_refused() -> None:
+    training = prepared(still())
+    training.state.scaler = torch.amp.GradScaler("cpu")
+    with pytest.raises(Exception, match="Use bf16 or fp32"):
+        on_device(training)
