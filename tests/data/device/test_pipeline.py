@@ -123,6 +123,7 @@ def test_shapes_stay_static_without_data() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
 def test_the_small_data_pipeline_compiles_whole_with_its_draws_and_keeps_its_bytes() -> None:
     steps = pipeline(PUBLISHED, MapSize(16, 16, 3), (16, 16))
 
