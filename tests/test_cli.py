@@ -99,7 +99,7 @@ def test_list_prints_names_and_json(kind: str) -> None:
     if kind == "models":
         assert list(rows) == frugalvit.models()
     if kind == "origins":
-        assert list(rows) == ["timm", "official", "torchvision", "hf", "hf-module", "augreg"]
+        assert list(rows) == ["timm", "official", "torchvision", "hf", "hf-module", "frugalvit", "augreg"]
 
 
 def test_import_makes_a_classifier_that_agrees_with_timm(imported: Path, checkpoint: Path) -> None:

@@ -197,3 +197,23 @@ def test_other_terms_leave_the_token_transformer_unfused(before: tuple[ScoreTerm
     assert not module.fused
     assert module(torch.randn(2, 35, 18, dtype=torch.float64)).shape == (2, 35, 5)
     assert kernel.calls == 0
+
+
+@pytest.mark.parametrize("gate", [-20.0, 1.0, 6.0, 12.0, 17.0, 40.0, 95.0])
+def test_a_wide_open_gate_keeps_its_precision_on_the_fast_path(gate: float) -> None:
+    torch.manual_seed(0)
+    module = Attention(4, after=(GatePosition(gate=gate),)).build(Shape(16, 3, 4))
+    x_BND = torch.randn(2, 12, 16)
+    wanted_BND = module.explained(x_BND)[0]
+    torch.testing.assert_close(module(x_BND), wanted_BND, rtol=1e-5, atol=1e-6)
+    half = module.to(torch.bfloat16)
+    y_BND = half(x_BND.to(torch.bfloat16)).float()
+    assert (y_BND - wanted_BND).norm() / wanted_BND.norm() < 0.03
+
+
+def test_what_a_shifted_window_hides_stays_hidden_behind_a_mixture() -> None:
+    torch.manual_seed(0)
+    module = Attention(2, scope=Windows(2, 1), after=(MixHeads(),)).build(Shape(8, 4, 4))
+    torch.nn.init.ones_(module.after[0].bias)
+    attention_GHMN = module.explained(torch.randn(1, 16, 8))[1]
+    assert (attention_GHMN[~module.scope.seen_WMN[:, None].expand(-1, 2, -1, -1)] == 0).all()

@@ -317,7 +317,7 @@ def test_the_scaled_down_pit_counts_pixels_in_its_convolutions() -> None:
 
 
 def test_the_scaled_down_swin_starts_at_pytorchs_defaults() -> None:
-    module = small_swin(depths=(2, 2)).build(seed=0)
+    module = small_swin(depths=(2, 2), heads=(3, 6)).build(seed=0)
     assert_normal(module.layers[1].positions, 0.02)
     block = module.layers[2]
     assert_normal(block.attention.before[0].bias, 0.02)
@@ -366,11 +366,11 @@ def test_shifted_layers_start_as_the_layers_they_replace() -> None:
     vit = with_spt(small_vit(depth=1)).build(seed=0).tokenizer.linear
     assert_normal(vit.weight, math.sqrt(2 / (5 * 48 + 192)))
     assert not vit.bias.any()
-    pit_pool = with_spt(small_pit(depths=(1, 1))).build(seed=0).layers[3]
+    pit_pool = with_spt(small_pit(depths=(1, 1), heads=(2, 4))).build(seed=0).layers[3]
     assert_normal(pit_pool.linear.weight, math.sqrt(2 / (20 * 96 + 192)))
     assert_normal(pit_pool.summary.weight, math.sqrt(2 / (96 + 192)))
     assert not pit_pool.linear.bias.any()
-    swin_merge = with_spt(small_swin(depths=(1, 1))).build(seed=0).layers[2]
+    swin_merge = with_spt(small_swin(depths=(1, 1), heads=(3, 6))).build(seed=0).layers[2]
     assert_uniform(swin_merge.linear.weight, 1 / math.sqrt(20 * 96))
     assert_uniform(swin_merge.linear.bias, 1 / math.sqrt(20 * 96))
     assert with_spt(small_swin()).layers[0] == AddPositions()

@@ -187,7 +187,10 @@ def test_names_are_a_bijection_and_a_round_trip_changes_nothing(toy: Model, toy_
     torch.testing.assert_close(again.state_dict(), module.state_dict(), atol=0, rtol=0)
 
 
-@pytest.mark.parametrize("origin", [name for name, origin in ORIGINS.items() if Model in origin.kinds])
+NAMED = [name for name, origin in ORIGINS.items() if Model in origin.kinds and name != "frugalvit"]  # ours number all layers
+
+
+@pytest.mark.parametrize("origin", NAMED)
 def test_dropout_has_no_weights_so_files_of_both_kinds_are_the_same(toy_vit: Model, origin: str) -> None:
     dropping = vit(dim=12, heads=3, depth=2, patch=4, image=(20, 28), classes=9, dropout=0.1)
     module, plain = lively(dropping.build(seed=1)), toy_vit.build(seed=2).eval()

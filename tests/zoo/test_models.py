@@ -156,3 +156,35 @@ def test_a_name_can_end_in_changes() -> None:
 def test_a_name_with_a_wrong_change_says_what_is_wrong(name: str, message: str) -> None:
     with pytest.raises(SpecError, match=re.escape(message)):
         model(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cait_xxs24_224+class_attention(3)", "class attention already"),
+        ("cait_xxs24_224+layer_scale(0.5)", "LayerScale already"),
+        ("convit_tiny+gpsa(3)", "GPSA already"),
+        ("swin_tiny_patch4_window7_224+windows(2)", "no grid without windows"),
+        ("deit_tiny_patch16_224+class_attention(0)", "Use 1 and more"),
+        ("deit_tiny_patch16_224+windows(7", "no closing bracket"),
+        ("deit_tiny_patch16_224+windows(7, side=2)", "given twice"),
+    ],
+)
+def test_an_argument_that_would_change_nothing_is_refused(name: str, message: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(message)):
+        model(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "message"),
+    [
+        ("cait_xxs24_224", "class_depth=0", "Use 1 and more"),
+        ("swin_tiny_patch4_window7_224", "window=0", "Use 1 and more"),
+        ("swin_tiny_patch4_window7_224", "depths=-1,2,2,2", "1 block and more"),
+        ("small_swin_32", "heads=3", "one number a stage"),
+        ("small_pit_32", "heads=2,4", "one number a stage"),
+    ],
+)
+def test_odd_sizes_are_refused(name: str, override: str, message: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(message)):
+        model(name, override)

@@ -183,10 +183,10 @@ class MultiHead(nn.Module):
     def forward(self, x_BND: Tensor) -> Tensor:
         if self.talks and x_BND.is_cuda:
             return self.talked(x_BND)
-        if not self.fused:
+        if not self.fused or (len(self.after) and in_fp16(x_BND)):  # exp(λ) leaves the range of fp16
             return self.explained(x_BND)[0]
         gate: Any = self.after[0] if self.after else None
-        q_GHMK, k_GHNK, v_GHNK = self.project(x_BND, None if gate is None else 1 - gate.share())
+        q_GHMK, k_GHNK, v_GHNK = self.project(x_BND, None if gate is None else gate.rest())
         if isinstance(self.scale, FixedTemperature):
             factor = self.scale.factor
         else:
@@ -195,8 +195,7 @@ class MultiHead(nn.Module):
         y_GHMK = scaled_dot_product_attention(q_GHMK, k_GHNK, v_GHNK, attn_mask=mask, scale=factor)
         if gate is not None:
             # (1 − g) A v + g P v with (1 − g) in the values: g / (1 − g) = exp(λ), and P is the same for every picture
-            odds_H11 = torch.exp(gate.gate_H)[:, None, None]
-            positional_HNN = (odds_H11 * gate.positional()).to(v_GHNK.dtype)
+            positional_HNN = (gate.odds() * gate.positional()).to(v_GHNK.dtype)
             y_GHMK = y_GHMK + torch.einsum("hmn,ghnk->ghmk", positional_HNN, v_GHNK)
         return self.finish(y_GHMK)
 
@@ -246,12 +245,16 @@ class MultiHead(nn.Module):
         """From scores to values: terms, who is seen, softmax, terms."""
         for term in self.before:
             a_GHMN = term(a_GHMN)
-        if (seen_WMN := getattr(self.scope, "seen_WMN", None)) is not None:
+        seen_WMN = getattr(self.scope, "seen_WMN", None)
+        if seen_WMN is not None:
             a_BWHMN = a_GHMN.unflatten(0, (-1, len(seen_WMN)))
             a_GHMN = a_BWHMN.masked_fill(~seen_WMN[:, None], float("-inf")).flatten(0, 1)
         a_GHMN = torch.softmax(a_GHMN, dim=-1).to(v_GHNK.dtype)
         for term in self.after:
             a_GHMN = term(a_GHMN)
+        if seen_WMN is not None and len(self.after):  # a mixture's bias must not show what a shifted window hides
+            a_BWHMN = a_GHMN.unflatten(0, (-1, len(seen_WMN)))
+            a_GHMN = a_BWHMN.masked_fill(~seen_WMN[:, None], 0.0).flatten(0, 1)
         return a_GHMN.to(v_GHNK.dtype) @ v_GHNK, a_GHMN
 
     def project(self, x_BND: Tensor, values_H11: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -264,6 +267,12 @@ class MultiHead(nn.Module):
 
     def finish(self, y_GHMK: Tensor) -> Tensor:
         return self.out(self.scope.back(y_GHMK.transpose(1, 2).flatten(2)))
+
+
+def in_fp16(x: Tensor) -> bool:
+    """Whether products of x are taken in fp16."""
+    kind = x.device.type
+    return (torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype) == torch.float16
 
 
 def can_talk(attention: MultiHead) -> bool:

@@ -174,3 +174,11 @@ def dropping(block: Block, drop: float) -> Block:
     if not isinstance(block.residual, (Plain, LayerScale)):
         raise SpecError(f"{type(block.residual).__name__} has no drop rate to set.", path="residual")
     return replace(block, residual=replace(block.residual, drop=drop))
+
+
+def refuse_stages(heads: tuple[int, ...], depths: tuple[int, ...]) -> None:
+    """Stages are given by two lists of equal length."""
+    if len(heads) != len(depths) or not depths:
+        raise SpecError(f"heads {heads} for depths {depths}. Give one number a stage in both, as in 2,6,4.", path="heads")
+    if min(depths) < 1:
+        raise SpecError(f"{depths}. Give each stage 1 block and more.", path="depths")

@@ -206,6 +206,14 @@ class PositionGate(nn.Module):
         """g, the share of the positional attention, as [H, 1, 1]."""
         return torch.sigmoid(self.gate_H)[:, None, None]
 
+    def rest(self) -> Tensor:
+        """1 − g, without the cancellation: σ(−λ). Beyond λ = 30 it is 0 to any precision, and held there."""
+        return torch.sigmoid(-self.gate_H.clamp(max=30.0))[:, None, None]
+
+    def odds(self) -> Tensor:
+        """g / (1 − g) = exp(λ), so that rest · odds is g."""
+        return torch.exp(self.gate_H.clamp(max=30.0))[:, None, None]
+
     def forward(self, attention_GHNN: Tensor) -> Tensor:
         share_H11 = self.share()
         return (1 - share_H11) * attention_GHNN + share_H11 * self.positional()

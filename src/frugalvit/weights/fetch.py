@@ -18,6 +18,7 @@ import torch
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from frugalvit.errors import WeightsError
+from frugalvit.weights import own
 from frugalvit.weights.published import Published, published
 
 HUB = "hf-hub:"
@@ -40,6 +41,8 @@ def fetch(init: str) -> Fetched:
     """The file that `--init` names, downloaded if it must be."""
     if init.startswith(HUB):
         return from_hub(init.removeprefix(HUB))
+    if (Path(init) / own.FILE).is_file():  # a run, or what `import` and `Classifier.save` made
+        return Fetched(Path(init) / own.FILE, "frugalvit")
     if Path(init).exists() or "/" in init or Path(init).suffix in (".safetensors", ".npz", ".pth", ".pt", ".bin"):
         return Fetched(Path(init))
     return fetch_released(init)

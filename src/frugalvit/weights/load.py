@@ -21,7 +21,7 @@ from frugalvit.nn.norm import LayerNorm
 from frugalvit.nn.score import OffsetBias
 from frugalvit.outline import flatten
 from frugalvit.spec import check
-from frugalvit.weights import augreg, convnets, hf, timm
+from frugalvit.weights import augreg, convnets, hf, own, timm
 from frugalvit.weights.families import family
 from frugalvit.weights.files import read_file
 from frugalvit.weights.resample import Bicubic, Resample, grid_of, rebiased, resampled, window_of
@@ -68,6 +68,13 @@ ORIGINS = {
         hf.tidy_module,
         hf.module_names,
         hf.untidy_module,
+    ),
+    "frugalvit": Origin(
+        "this package's own: what `train`, `import` and `Classifier.save` wrote",
+        own.tidy,
+        own.names,
+        own.untidy,
+        kinds=(Model, ConvNet, ForeignModel),
     ),
     "augreg": Origin("AugReg's and big_vision's .npz files (Flax)", augreg.tidy, augreg.names, augreg.untidy, ".npz"),
 }

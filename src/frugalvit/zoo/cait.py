@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from frugalvit.errors import SpecError
 from frugalvit.nn.attention import Attention
 from frugalvit.nn.block import Block, SummaryBlock, even
 from frugalvit.nn.layers import AddPositions, Join
@@ -36,6 +37,8 @@ def cait(
 
     The drop rate is the same in all patch blocks and 0 in the class blocks, as published.
     """
+    if class_depth < 1:
+        raise SpecError(f"{class_depth} class blocks leave the class token as it joined. Use 1 and more.", path="class_depth")
     mix = (MixHeads(),)
     scaled = LayerScale(layer_scale)
     blocks = even(Block(Attention(heads, before=mix, after=mix), Mlp(mlp_ratio), residual=scaled), depth, drop_path)

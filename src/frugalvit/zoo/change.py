@@ -61,14 +61,17 @@ def behind_class(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(one for name in names for one in ((name, "distill") if name == "class" else (name,)))
 
 
-def with_class_attention(model: Model, depth: int = 2) -> Model:
-    """The summary tokens join behind the last block, and `depth` blocks of class attention make them (CaiT, §3).
+def with_class_attention(model: Model, depth: int | None = None) -> Model:
+    """The summary tokens join behind the last block, and `depth` blocks, two by default, of class attention (CaiT, §3).
 
     A model that reads the mean of its patches gets a class token to read instead. Heads, norms and linear maps are those of
     the last block; nothing is dropped there, as in CaiT.
     """
     model = transformer(model, "with_class_attention")
+    if depth is not None and depth < 1:
+        raise SpecError(f"{depth} blocks of class attention leave the class token as it joined. Use 1 and more.", path="depth")
     if any(isinstance(layer, SummaryBlock) for layer in model.layers):
+        refuse_again(depth, "class attention", "depth")
         return model
     last = blocks_of(model)[-1]
     attention = swap(last.attention, Attention, lambda one: replace(one, scope=SummaryOnly(), before=(), after=(), value=None))
@@ -77,11 +80,16 @@ def with_class_attention(model: Model, depth: int = 2) -> Model:
     if not isinstance(attention, Attention):  # a skip around attention adds patches to summary tokens
         attention = attention.inner
     looks = SummaryBlock(attention, last.mlp, last.norm, undropped(last.residual))
-    layers = (*(layer for layer in model.layers if not isinstance(layer, Join)), join, *(looks,) * depth)
+    layers = (*(layer for layer in model.layers if not isinstance(layer, Join)), join, *(looks,) * (depth or 2))
     readout = model.readout
     if isinstance(readout, Mean):
         readout = Tokens(readout.names, readout.norm, readout.linear)
     return replace(model, layers=layers, readout=readout)
+
+
+def refuse_again(value: object, what: str, path: str) -> None:
+    if value is not None:
+        raise SpecError(f"the model has {what} already, so {value} would change nothing. Leave it out.", path=path)
 
 
 def undropped(residual: Residual) -> Residual:
@@ -114,7 +122,8 @@ def with_mean_readout(model: Model) -> Model:
 def with_lsa(model: Model) -> Model:
     """Locality self-attention (Lee et al. 2021, §3.2): a learned temperature per head, and no token sees itself.
 
-    Class attention has queries that are not its keys: it learns the temperature and hides nothing, as published.
+    Class attention has queries that are not its keys: it learns the temperature and hides nothing, as published. The mask is
+    before the softmax: what stands after it, a mixture's bias or a position gate, may show a token to itself again.
     """
     return swap(transformer(model, "with_lsa"), (Attention, TokensToTokens), localized)
 
@@ -146,17 +155,23 @@ def mixes(terms: tuple[ScoreTerm, ...]) -> bool:
 def with_layer_scale(model: Model, init: float | None = None) -> Model:
     """A learned factor per channel on every branch (CaiT, §2), at first 0.1 up to 18 blocks, 1e-5 up to 24, 1e-6 beyond."""
     depth = len(blocks_of(transformer(model, "with_layer_scale")))
+    if init is not None and any(isinstance(block.residual, LayerScale) for block in blocks_of(model)):
+        refuse_again(init, "LayerScale", "init")
     first = init if init is not None else 0.1 if depth <= 18 else 1e-5 if depth <= 24 else 1e-6
     return replace(model, layers=swap(model.layers, Plain, lambda plain: LayerScale(first, plain.drop)))
 
 
-def with_gpsa(model: Model, local: int | None = None, strength: float = 1.0) -> Model:
+def with_gpsa(model: Model, local: int | None = None, strength: float | None = None) -> Model:
     """Gated positional attention (ConViT) in the first `local` blocks, and summary tokens that join behind them.
 
     By default these are the blocks on patches alone, see `patches_first`. Blocks with shifted windows stay as they are,
     because a gate would show what the shift hides. Values start as the tokens themselves where widths allow.
     """
-    model, count = patches_first(transformer(model, "with_gpsa"), local)
+    if any(GatePosition in map(type, one.after) for one in attentions_of(transformer(model, "with_gpsa").layers)):
+        refuse_again(local, "GPSA", "local")
+        refuse_again(strength, "GPSA", "strength")
+    strength = 1.0 if strength is None else strength
+    model, count = patches_first(model, local)
     layers = list(model.layers)
     places = [place for place, layer in enumerate(layers) if isinstance(layer, Block)]
     for place in places[:count]:
@@ -216,8 +231,9 @@ def with_windows(model: Model, side: int) -> Model:
                 layers[place] = replace(layer, attention=swap(layer.attention, Attention, change))
             index += 1
             count -= 1
-    if not any(isinstance(scope, Windows) for scope in scopes_of(layers)):
-        raise SpecError(f"no grid is larger than {side} x {side}. Use smaller windows.", path="side")
+    there = [one.scope.side for one in attentions_of(layers) if isinstance(one.scope, Windows)]
+    if tuple(layers) == model.layers and side not in there:
+        raise SpecError(f"no grid without windows is larger than {side} x {side}. Use smaller windows.", path="side")
     return replace(model, layers=tuple(layers))
 
 
@@ -253,8 +269,8 @@ def blocks_of(model: Model) -> list[Block | SummaryBlock]:
     return found
 
 
-def scopes_of(layers: Iterable[Layer]) -> list[object]:
-    """The scope of every attention in the layers."""
-    found: list[object] = []
-    swap(tuple(layers), Attention, lambda attention: found.append(attention.scope) or attention)  # type: ignore[func-returns-value]
+def attentions_of(layers: Iterable[Layer]) -> list[Attention]:
+    """Every attention in the layers."""
+    found: list[Attention] = []
+    swap(tuple(layers), Attention, lambda attention: found.append(attention) or attention)  # type: ignore[func-returns-value]
     return found

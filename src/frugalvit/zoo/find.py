@@ -104,9 +104,13 @@ def change_named(text: str) -> Callable[[T], T]:
     hints = typing.get_type_hints(function)
     names = [name for name in inspect.signature(function).parameters if name != "model"]
     given: dict[str, object] = {}
+    if inside and not inside.endswith(")"):
+        raise SpecError(f"'{text}' has no closing bracket. Write {text}).", path=word)
     for place, one in enumerate(part.strip() for part in inside.removesuffix(")").split(",") if part.strip()):
         name, equals, value = one.partition("=")
         name, value = (name.strip(), value) if equals else (names[place] if place < len(names) else one, one)
+        if name in given:
+            raise SpecError(f"{name} is given twice.", path=word)
         if name not in names:
             raise SpecError(f"{word} has no '{name}'. {suggestion(name, names) if names else 'It takes nothing.'}", path=word)
         with at(f"{word}.{name}"):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from frugalvit.errors import SpecError
 from frugalvit.nn.attention import Attention
-from frugalvit.nn.block import Block, deepening
+from frugalvit.nn.block import Block, deepening, refuse_stages
 from frugalvit.nn.init import FanInUniform
 from frugalvit.nn.layers import AddPositions, Join, Layer
 from frugalvit.nn.linear import Dense
@@ -33,8 +32,7 @@ def pit(
     summary: tuple[str, ...] = ("class",),
 ) -> Model:
     """PiT: overlapping patches, positions on patches alone, and between stages a depthwise convolution that halves the grid."""
-    if len(heads) != len(depths) or not depths:
-        raise SpecError(f"heads {heads} for depths {depths}. Give one number a stage in both.", path="heads")
+    refuse_stages(heads, depths)
     dense = Dense(FanInUniform(), FanInUniform())  # PyTorch's own: the release sets no initial values but those of tokens
     blocks = deepening(Block(Attention(heads[0]), Mlp(mlp_ratio, linear=dense)), sum(depths), drop_path)
     layers: list[Layer] = [AddPositions(), Join(summary)]

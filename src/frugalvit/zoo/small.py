@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from frugalvit.nn.attention import Attention, SkipAttention
-from frugalvit.nn.block import Block, SummaryBlock, deepening, even
+from frugalvit.nn.block import Block, SummaryBlock, deepening, even, refuse_stages
 from frugalvit.nn.init import FanInUniform, Init, Normal, XavierNormal, Zeros
 from frugalvit.nn.layers import AddPositions, AddSinusoid, Join, Layer, Normalize
 from frugalvit.nn.linear import Dense
@@ -119,6 +119,7 @@ def small_pit(
     drop_path: float = 0.0,
 ) -> Model:
     """Lee et al.'s PiT: patches side by side, the class token joins before the positions, a pooling of two convolutions."""
+    refuse_stages(heads, depths)
     patch = patch or side_of(image, 16)
     layers: list[Layer] = [Join(("class",), UNIT), AddPositions(UNIT)]
     for stage, depth in enumerate(depths):
@@ -151,6 +152,7 @@ def small_swin(
     drop_path: float = 0.0,
 ) -> Model:
     """Lee et al.'s Swin: windows of 4 x 4 on a grid of 16, absolute positions beside the relative bias, PyTorch's own inits."""
+    refuse_stages(heads, depths)
     patch = patch or side_of(image, 16)
     default: Init = FanInUniform()
     dense, unbiased = Dense(default, default), Dense(default, None)

@@ -6,7 +6,7 @@ from functools import partial
 
 from frugalvit.errors import SpecError
 from frugalvit.nn.attention import Attention
-from frugalvit.nn.block import Block, deepening
+from frugalvit.nn.block import Block, deepening, refuse_stages
 from frugalvit.nn.layers import Layer, Normalize
 from frugalvit.nn.mlp import Mlp
 from frugalvit.nn.model import Model
@@ -37,8 +37,9 @@ def swin(
     Where the grid is no larger than a window, the window is the grid and nothing shifts. The paper trains with drop_path=0.2
     (T), 0.3 (S) and 0.5 (B).
     """
-    if len(heads) != len(depths) or not depths:
-        raise SpecError(f"heads {heads} for depths {depths}. Give one number a stage in both.", path="heads")
+    refuse_stages(heads, depths)
+    if window < 1:
+        raise SpecError(f"windows of {window} patches. Use 1 and more.", path="window")
     norm = LayerNorm(1e-5)
     blocks = deepening(Block(Attention(heads[0]), Mlp(mlp_ratio), norm), sum(depths), drop_path)
     layers: list[Layer] = [Normalize(norm)]
