@@ -102,7 +102,8 @@ def train(
         lengthen(Path(out), training, described, where, display)
     notices = [] if latest(Path(out) / "state") else initialized(training, init, origin)
     with (RunFolder.resume if resume else RunFolder.create)(Path(out), described, where) as folder:
-        begin(training, folder, notices, display)
+        start = f"from the weights of {init}" if init else "from fresh weights (no --init)"
+        begin(training, folder, [start, *notices], display)
         loggers = [logger_named(name, folder.path, described) for name in log]
         display.start(training.clock.total, training.state.step)
         try:

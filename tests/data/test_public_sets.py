@@ -126,7 +126,7 @@ def test_cifar_names_its_archive_where_no_server_answers(tmp_path: Path, monkeyp
     monkeypatch.setattr(cifar, "HUNDRED", offline)
     with pytest.raises(DataError, match=r"Fetch cifar-100-python.tar.gz \(md5 eb9058c3a382ffc7106e4002c42a8d85\)"):
         Cifar100().open("train", tmp_path)
-    with pytest.raises(DataError, match=r"--data: where is the data.*an empty one to download it into"):
+    with pytest.raises(DataError, match=r"--data: where is the data.*an empty one to download into"):
         Cifar10().open("train", None)
 
 

@@ -149,7 +149,7 @@ def test_a_name_can_end_in_changes() -> None:
         ("deit_tiny_patch16_224+windows(seven)", "a whole number"),
         ("deit_tiny_patch16_224+windows(7, 8)", "There is: side"),
         ("deit_tiny_patch16_224+lsa(3)", "It takes nothing"),
-        ("resnet50+lsa", "not ConvNet"),
+        ("resnet50+lsa", "this is ConvNet"),
         ("deit_tiny_patch16_22+lsa", "Did you mean 'deit_tiny_patch16_224'"),
     ],
 )

@@ -80,7 +80,8 @@ def free_folder(out: Path) -> Path:
 def tell_what_is_where(done: Run) -> None:
     console.print(f"Written to {done.path}:", markup=False)
     console.print("  model.safetensors, config.json    the model: frugalvit.load, frugalvit predict", markup=False)
-    console.print("  best.safetensors                  the weights at their best validation", markup=False)
+    if (done.path / "best.safetensors").exists():
+        console.print("  best.safetensors                  the weights at their best validation", markup=False)
     console.print("  metrics.jsonl, summary.json       curves and results", markup=False)
     console.print("  recipe.json, environment.json     how it was made; state/ continues it (--resume)", markup=False)
 

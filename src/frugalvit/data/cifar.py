@@ -90,7 +90,7 @@ def of_classes(source: Source, count: int, root: Path) -> Source:
 def read(kind: type[CIFAR10], archive: Download, split: str, root: Path | None) -> Arrays:
     """The official training or test pictures; torchvision checks the md5 of each file before it is unpickled."""
     refuse_other_splits(split, SPLITS)
-    root = needs(root, f"a folder with {kind.base_folder}, or an empty one to download it into")
+    root = needs(root, f"a folder with {kind.base_folder} or with arrays (train_images.npy), or an empty one to download into")
     root = root.parent if root.name == kind.base_folder else root
     train = split != "test"
     try:

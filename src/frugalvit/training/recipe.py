@@ -98,7 +98,7 @@ def filled(recipe: Recipe, source: Source) -> Recipe:
         return replace(recipe, model=replace(recipe.model, classes=classes))
     if recipe.model.classes != classes:
         raise SpecError(
-            f"the model has {recipe.model.classes} classes, the data {classes}. Leave it out (none), or set classes={classes}.",
+            f"the model has {recipe.model.classes} classes, the data {classes}. Set model.classes={classes}, or none.",
             path="recipe.model.classes",
         )
     return recipe

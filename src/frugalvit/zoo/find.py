@@ -105,19 +105,19 @@ def change_named(text: str) -> Callable[[T], T]:
     names = [name for name in inspect.signature(function).parameters if name != "model"]
     given: dict[str, object] = {}
     if inside and not inside.endswith(")"):
-        raise SpecError(f"'{text}' has no closing bracket. Write {text}).", path=word)
+        raise SpecError(f"'{text}' has no closing bracket. Write {text}).")
     for place, one in enumerate(part.strip() for part in inside.removesuffix(")").split(",") if part.strip()):
         name, equals, value = one.partition("=")
         name, value = (name.strip(), value) if equals else (names[place] if place < len(names) else one, one)
         if name in given:
-            raise SpecError(f"{name} is given twice.", path=word)
+            raise SpecError(f"{name} is given twice.")
         if name not in names:
-            raise SpecError(f"{word} has no '{name}'. {suggestion(name, names) if names else 'It takes nothing.'}", path=word)
+            raise SpecError(f"{word} has no '{name}'. {suggestion(name, names) if names else 'It takes nothing.'}")
         with at(f"{word}.{name}"):
             given[name] = parse(value.strip(), hints[name])
     required = [name for name, one in inspect.signature(function).parameters.items() if one.default is one.empty][1:]
     if missing := [name for name in required if name not in given]:
-        raise SpecError(f"{missing[0]} must be given: +{word}({missing[0]}=...)", path=word)
+        raise SpecError(f"{missing[0]} must be given: +{word}({missing[0]}=...)")
     return functools.partial(function, **given)  # type: ignore[return-value]
 
 

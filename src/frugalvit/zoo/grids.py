@@ -97,9 +97,7 @@ def widened(factor: int) -> Callable[[Attention], Attention]:
 def transformer(model: Model, change: str) -> Model:
     """The model, if it is the description of a transformer."""
     if not isinstance(model, Model):
-        raise SpecError(
-            f"{change} changes the description of a transformer, not {type(model).__name__}. Give frugalvit.model(...)."
-        )
+        raise SpecError(f"{change} changes the description of a transformer (Model), and this is {type(model).__name__}.")
     return model
 
 
