@@ -125,7 +125,8 @@ def page(rows: list[dict[str, Any]]) -> str:
         "# Training throughput beside timm's",
         "",
         "`python benchmarks/train_throughput.py`: images/s, median over rounds of a training step with both sides alternating; "
-        "the ratio is ours / timm's within a round: median (lowest to highest). A + behind a commit: with changes not yet committed.",
+        "the ratio is ours / timm's within a round: median (lowest to highest). "
+        "A + behind a commit: with changes not yet committed.",
         "",
         "| model | batch | timm | FrugalViT | ratio |",
         "|---|---:|---:|---:|---:|",

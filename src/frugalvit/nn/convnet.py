@@ -9,10 +9,10 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from frugalvit.errors import SpecError, at
+from frugalvit.errors import at
 from frugalvit.nn.conv_blocks import ConvLayer, Stem, StemPart
 from frugalvit.nn.linear import Dense, Linear
-from frugalvit.nn.network import Network, next_layer, tapped, torch_limits
+from frugalvit.nn.network import Network, grown, some_classes, tapped, torch_limits
 from frugalvit.nn.shape import Image, MapShape
 from frugalvit.spec import check_fields
 
@@ -76,18 +76,12 @@ class ConvNet:
             if seed is not None:
                 torch.manual_seed(seed)
             check_fields(self)
-            if self.classes is None or self.classes < 1:
-                raise SpecError(f"{self.classes} classes. Set how many there are, for example classes=10.", path="classes")
+            classes = some_classes(self.classes)
             with at("stem"):
                 stem, shape = self.stem.build(self.image)
-            layers, shapes = nn.ModuleList(), [shape]
-            for index, layer in enumerate(self.layers):
-                with at(f"layers[{index}]"):
-                    module, shape = next_layer(layer, shape, MapShape)
-                layers.append(module)
-                shapes.append(shape)
+            layers, shapes = grown(self.layers, shape, MapShape)
             with at("readout"):
-                readout = self.readout.build(shape, self.classes)
+                readout = self.readout.build(shapes[-1], classes)
             kept = tapped(list(range(len(layers))), ("maps",), taps)
             return ConvolutionalNetwork(self, stem, layers, readout, shapes, kept)
 

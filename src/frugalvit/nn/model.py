@@ -10,7 +10,7 @@ from torch import nn
 
 from frugalvit.errors import SpecError, at
 from frugalvit.nn.layers import Layer
-from frugalvit.nn.network import Network, Taps, next_layer, tapped, torch_limits
+from frugalvit.nn.network import Network, Taps, grown, some_classes, tapped, torch_limits
 from frugalvit.nn.readout import Readout
 from frugalvit.nn.shape import Image, Shape
 from frugalvit.nn.tokenizer import Tokenizer
@@ -41,18 +41,12 @@ class Model:
             if seed is not None:
                 torch.manual_seed(seed)
             check_fields(self)
-            if self.classes is None or self.classes < 1:
-                raise SpecError(f"{self.classes} classes. Set how many there are, for example classes=10.", path="classes")
+            classes = some_classes(self.classes)
             with at("tokenizer"):
                 tokenizer, shape = self.tokenizer.build(self.image)
-            layers, shapes = nn.ModuleList(), [shape]
-            for index, layer in enumerate(self.layers):
-                with at(f"layers[{index}]"):
-                    module, shape = next_layer(layer, shape, Shape)
-                layers.append(module)
-                shapes.append(shape)
+            layers, shapes = grown(self.layers, shape, Shape)
             with at("readout"):
-                readout = self.readout.build(shape, self.classes)
+                readout = self.readout.build(shapes[-1], classes)
             return VisionTransformer(self, tokenizer, layers, readout, shapes, block_taps(layers, taps))
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from frugalvit.errors import SpecError, whole_number
+from frugalvit.errors import SpecError, at, whole_number
 from frugalvit.nn.shape import Image, MapShape, Shape
 
 Taps = dict[int, dict[str, list[str]]]  # {4: {"tokens": ["tokens[2]"]}}: which outputs to keep, by layer
@@ -149,3 +149,21 @@ def next_layer(layer: Any, shape: Any, kind: type) -> Any:
     if not (isinstance(built, tuple) and len(built) == 2 and isinstance(built[1], kind)):
         raise SpecError(f"{type(layer).__name__}.build must return (module, the {kind.__name__} it leaves behind).")
     return built
+
+
+def grown(specs: Sequence[Any], shape: Any, kind: type) -> tuple[nn.ModuleList, list[Any]]:
+    """The layers built one on the other, and the shapes they meet: the first given, then what each leaves behind."""
+    layers, shapes = nn.ModuleList(), [shape]
+    for index, spec in enumerate(specs):
+        with at(f"layers[{index}]"):
+            module, left = next_layer(spec, shapes[-1], kind)
+        layers.append(module)
+        shapes.append(left)
+    return layers, shapes
+
+
+def some_classes(classes: int | None) -> int:
+    """The number of classes, if there is one."""
+    if classes is None or classes < 1:
+        raise SpecError(f"{classes} classes. Set how many there are, for example classes=10.", path="classes")
+    return classes
