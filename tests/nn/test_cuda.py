@@ -1,4 +1,4 @@
-"""What only CUDA takes: talking heads in one pass over the scores."""
+"""What only CUDA takes: talking heads in one pass over the scores, attention over few tokens, GELU with its bias."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import copy
 import pytest
 import torch
 
+from frugalvit.nn import mlp
 from frugalvit.nn.attention import Attention, MultiHead
+from frugalvit.nn.init import Normal
+from frugalvit.nn.linear import Dense
+from frugalvit.nn.mlp import Mlp
 from frugalvit.nn.score import HideSelf, LearnedScale, MixHeads
 from frugalvit.nn.shape import Shape
 from frugalvit.zoo.cait import cait
@@ -98,3 +102,65 @@ def test_a_whole_cait_trains_on_the_kernel_as_on_the_definition() -> None:
             optimizer.step()
         losses.append(loss.item())
     assert losses[0] < 1.5 and abs(losses[0] - losses[1]) < 0.2
+
+
+# ------------------------------------------------------------------------------------------------ few tokens
+
+SHORT = {
+    "sixty-five tokens, narrow heads": (Attention(12), Shape(192, 8, 8, ("class",))),
+    "LSA": (Attention(4, scale=LearnedScale(), before=(HideSelf(),)), Shape(64, 8, 8, ("class",))),
+    "sixteen tokens": (Attention(3), Shape(96, 4, 4)),
+    "wide heads": (Attention(2), Shape(128, 7, 11)),
+    "two tokens": (Attention(2, before=(HideSelf(),)), Shape(48, 1, 2)),
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", SHORT)
+def test_attention_over_few_tokens_equals_the_definition_within_the_rounding_of_bf16(name: str, compiled: bool) -> None:
+    spec, shape = SHORT[name]
+    torch.manual_seed(0)
+    module = spec.build(shape)
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
+    module = module.cuda()
+    assert module.short
+    compare(module, shape, compiled)
+
+
+def compare(module: MultiHead, shape: Shape, compiled: bool) -> None:
+    """The fast path is no farther from float64 than the definition in the same precision, about."""
+    exact, rounded = copy.deepcopy(module).double(), copy.deepcopy(module)
+    x_BND = torch.randn(3, shape.length, shape.dim, device="cuda", requires_grad=True)
+    twin_BND, third_BND = x_BND.detach().double().requires_grad_(), x_BND.detach().requires_grad_()
+    wanted_BND = exact.explained(twin_BND)[0]
+    run = torch.compile(module) if compiled else module
+    with torch.autocast("cuda", torch.bfloat16):
+        y_BND, z_BND = run(x_BND), rounded.explained(third_BND)[0]
+    assert relative(y_BND.double(), wanted_BND) < 1.5 * relative(z_BND.double(), wanted_BND) + 0.002
+    ours, theirs = gradients(module, x_BND, y_BND), gradients(exact, twin_BND, wanted_BND)
+    definition = gradients(rounded, third_BND, z_BND)
+    for key in theirs:
+        far, allowed = relative(ours[key], theirs[key]), relative(definition[key], theirs[key])
+        assert far < 0.04 and far < 1.5 * allowed + 0.002, (key, far, allowed)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_fused_gelu_equals_the_definition_within_the_rounding_of_bf16(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mlp, "LEAST", 0)
+    torch.manual_seed(0)
+    module = Mlp(linear=Dense(weight=Normal(0.1), bias=Normal(0.5))).build(Shape(72, 5, 5)).cuda()
+    exact = copy.deepcopy(module).double()
+    assert module.fused
+    x_BND = torch.randn(7, 25, 72, device="cuda", requires_grad=True)
+    twin_BND = x_BND.detach().double().requires_grad_()
+    run = torch.compile(module) if compiled else module
+    with torch.autocast("cuda", torch.bfloat16):
+        y_BND = run(x_BND)
+    wanted_BND = exact(twin_BND)
+    assert relative(y_BND.double(), wanted_BND) < 0.01
+    ours, theirs = gradients(module, x_BND, y_BND), gradients(exact, twin_BND, wanted_BND)
+    for key in theirs:
+        assert relative(ours[key], theirs[key]) < 0.01, key

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from frugalvit.errors import SpecError, at
+from frugalvit.nn.kernels import ROUNDED, has_kernel, products_dtype
 from frugalvit.nn.linear import Dense, Linear, stackable, stacked
 from frugalvit.nn.scope import Everywhere, PatchesOnly, Scope, SummaryOnly
 from frugalvit.nn.score import (
@@ -20,6 +20,7 @@ from frugalvit.nn.score import (
     HeadMixture,
     HiddenDiagonal,
     HideSelf,
+    LearnedTemperature,
     OffsetBias,
     PositionGate,
     RelativeBias,
@@ -27,6 +28,8 @@ from frugalvit.nn.score import (
     ScoreTerm,
 )
 from frugalvit.nn.shape import Shape
+
+LONGEST, WIDEST = 128, 64  # tokens and the width of a head up to which `short_attention` is the fastest
 
 
 class AttentionPart(Protocol):
@@ -77,7 +80,7 @@ class Attention:
                     terms[name].append(term.build(self.heads, queries, keys))
         refuse_blindness(scope, self.before, self.after)
         qkv = Together(maps) if queries == keys and stackable(maps) else Apart(*maps)
-        return MultiHead(self.heads, scope, qkv, scale, terms["before"], terms["after"], out)
+        return MultiHead(self.heads, scope, keys.length, qkv, scale, terms["before"], terms["after"], out)
 
     def map(self, name: str, fan_in: int, fan_out: int) -> nn.Module:
         own: Linear | None = getattr(self, name)
@@ -127,14 +130,18 @@ class Together(nn.Module):
         self.weight, self.bias = joined.weight, joined.bias
 
     def forward(self, from_GND: Tensor, to_GND: Tensor, values_H11: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        q_GND, k_GND, v_GND = self.joined(from_GND, values_H11).chunk(3, -1)
+        return q_GND, k_GND, v_GND
+
+    def joined(self, from_GND: Tensor, values_H11: Tensor | None = None) -> Tensor:
+        """q, k and v of a token beside each other."""
         weight: Tensor = self.weight
         bias: Tensor | None = self.bias
         if values_H11 is not None:  # a factor of the values is one of their rows, and a matrix is smaller than its product
             values_D = values_H11.expand(-1, len(weight) // 3 // len(values_H11), -1).flatten()
             rows = torch.cat([values_D.new_ones(2 * len(values_D)), values_D])
             weight, bias = weight * rows[:, None], None if bias is None else bias * rows
-        q_GND, k_GND, v_GND = nn.functional.linear(from_GND, weight, bias).chunk(3, -1)
-        return q_GND, k_GND, v_GND
+        return nn.functional.linear(from_GND, weight, bias)
 
 
 class Apart(nn.Module):
@@ -160,6 +167,7 @@ class MultiHead(nn.Module):
         self,
         heads: int,
         scope: nn.Module,
+        tokens: int,
         qkv: Together | Apart,
         scale: nn.Module,
         before: nn.ModuleList,
@@ -169,6 +177,7 @@ class MultiHead(nn.Module):
         super().__init__()
         self.heads = heads
         self.scope = scope
+        self.tokens = tokens  # that a query sees
         self.qkv = qkv
         self.scale = scale
         self.before = before
@@ -177,12 +186,14 @@ class MultiHead(nn.Module):
         # the kernel adds a bias and hides; a positional attention can be added to its result. All else needs the scores
         added = all(isinstance(term, (HiddenDiagonal, OffsetBias)) for term in before)
         self.fused = added and all(isinstance(term, PositionGate) for term in after) and len(after) <= 1
-
         self.talks = can_talk(self)
+        self.short = can_be_short(self)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         if self.talks and x_BND.is_cuda:
             return self.talked(x_BND)
+        if self.short and x_BND.is_cuda and products_dtype(x_BND) in ROUNDED:
+            return self.shortened(x_BND)
         if not self.fused or (len(self.after) and in_fp16(x_BND)):  # exp(λ) leaves the range of fp16
             return self.explained(x_BND)[0]
         gate: Any = self.after[0] if self.after else None
@@ -203,7 +214,7 @@ class MultiHead(nn.Module):
         """Talking heads with one pass over the scores; in fp32 as defined."""
         q_GHMK, k_GHNK, v_GHNK = self.project(x_BND)
         scores_GHMN = self.scale(q_GHMK) @ k_GHNK.transpose(-2, -1)
-        if scores_GHMN.dtype not in (torch.bfloat16, torch.float16) or scores_GHMN.shape[-1] > 256:
+        if scores_GHMN.dtype not in ROUNDED or scores_GHMN.shape[-1] > 256:
             return self.finish(self.attended(scores_GHMN, v_GHNK)[0])
         mix1: Any = self.before[0]
         mix2: Any = self.after[0]
@@ -212,6 +223,16 @@ class MultiHead(nn.Module):
         hides = len(self.before) == 2
         a_GHMN = torch.ops.frugalvit.talking_heads(scores_GHMN, mix1.weight, bias1, mix2.weight, bias2, hides)
         return self.finish(a_GHMN @ v_GHNK)
+
+    def shortened(self, x_BND: Tensor) -> Tensor:
+        """From qkv to y in one pass, where tokens are few."""
+        qkv: Any = self.qkv
+        scale: Any = self.scale
+        qkv_GNE = qkv.joined(self.scope.sees(x_BND)[0])
+        learned = isinstance(scale, LearnedTemperature)
+        scale_H: Tensor = scale.scale_H if learned else torch.full((self.heads,), scale.factor, device=x_BND.device)
+        y_GND = torch.ops.frugalvit.short_attention(qkv_GNE, scale_H, len(self.before) > 0)
+        return self.out(self.scope.back(y_GND))
 
     def mask(self, q_GHMK: Tensor) -> Tensor | None:
         """What the kernel adds to the scores (a number), or whether a key is seen (a boolean); None for nothing."""
@@ -271,8 +292,7 @@ class MultiHead(nn.Module):
 
 def in_fp16(x: Tensor) -> bool:
     """Whether products of x are taken in fp16."""
-    kind = x.device.type
-    return (torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype) == torch.float16
+    return products_dtype(x) == torch.float16
 
 
 def can_talk(attention: MultiHead) -> bool:
@@ -282,10 +302,18 @@ def can_talk(attention: MultiHead) -> bool:
     only = mixed and (len(before) == 1 or (len(before) == 2 and isinstance(before[1], HiddenDiagonal)))
     if not only or attention.heads > 16 or getattr(attention.scope, "seen_WMN", None) is not None:
         return False
-    if importlib.util.find_spec("triton") is None:
+    return has_kernel("talking_heads")
+
+
+def can_be_short(attention: MultiHead) -> bool:
+    """Whether this is plain attention over few tokens, perhaps with LSA's scale and mask, and Triton is here."""
+    before, scope = attention.before, attention.scope
+    plain = not len(attention.after) and all(isinstance(term, HiddenDiagonal) for term in before) and len(before) <= 1
+    scaled = isinstance(attention.scale, (FixedTemperature, LearnedTemperature))
+    if not (plain and scaled and isinstance(attention.qkv, Together)) or getattr(scope, "seen_WMN", None) is not None:
         return False
-    importlib.import_module("frugalvit.nn.talking_heads")  # registers torch.ops.frugalvit.talking_heads
-    return True
+    width = attention.qkv.weight.shape[0] // 3 // attention.heads
+    return attention.tokens <= LONGEST and width <= WIDEST and has_kernel("short_attention")
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from frugalvit.errors import SpecError, at
 from frugalvit.nn.attention import Attention, SelfAttention, SkipAttention
 from frugalvit.nn.dropout import dropped
+from frugalvit.nn.fixed_depth import Chosen, on_chosen
 from frugalvit.nn.mlp import FeedForward, Mlp
 from frugalvit.nn.norm import LayerNorm, Norm
-from frugalvit.nn.residual import LayerScale, Plain, Residual, refuse_rate
+from frugalvit.nn.residual import FixedCountDepth, LayerScale, Plain, Residual, at_rate, refuse_rate
 from frugalvit.nn.scope import PatchesOnly, SummaryOnly, summary_of
 from frugalvit.nn.shape import Shape
 
@@ -77,24 +78,40 @@ class PreNorm(nn.Module):
         self.draws = self.branches + (3 if dropout > 0 else 0)
 
     def forward(self, x_BND: Tensor, draws_RB: Tensor | None = None) -> Tensor:
-        return self.joined(x_BND, self.attention(self.norm1(x_BND)), draws_RB)
+        first_B, _, attended_B, *_ = self.decisions(draws_RB)
+        y_BND = on_chosen(self.attended, chosen_by(self.sum1, first_B), x_BND, attended_B)
+        return self.joined(x_BND, y_BND, draws_RB)
 
     def explained(self, x_BND: Tensor, draws_RB: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The output, and the attention_BHNN on the way to it."""
+        """The output, and the attention_BHNN on the way to it: of all samples, also where few are chosen."""
+        _, _, attended_B, *_ = self.decisions(draws_RB)
         y_BND, attention_BHNN = self.attention.explained(self.norm1(x_BND))  # type: ignore[operator]
-        return self.joined(x_BND, y_BND, draws_RB), attention_BHNN
+        return self.joined(x_BND, dropped(y_BND, attended_B, self.dropout), draws_RB), attention_BHNN
 
     def joined(self, x_BND: Tensor, y_BND: Tensor, draws_RB: Tensor | None) -> Tensor:
-        first_B, second_B, attended_B, hidden_B, fed_B = self.decisions(draws_RB)
-        x_BND = self.sum1(x_BND, dropped(y_BND, attended_B, self.dropout), first_B)
+        """The tokens behind both branches, y being the first."""
+        first_B, second_B, _, hidden_B, fed_B = self.decisions(draws_RB)
+        x_BND = self.sum1(x_BND, y_BND, first_B)
+        z_BND = on_chosen(self.fed, chosen_by(self.sum2, second_B), x_BND, hidden_B, fed_B)
+        return self.sum2(x_BND, z_BND, second_B)
+
+    def attended(self, x_BND: Tensor, draw_B: Tensor | None) -> Tensor:
+        return dropped(self.attention(self.norm1(x_BND)), draw_B, self.dropout)
+
+    def fed(self, x_BND: Tensor, hidden_B: Tensor | None, draw_B: Tensor | None) -> Tensor:
         normed_BND = self.norm2(x_BND)
         z_BND = self.mlp(normed_BND) if hidden_B is None else self.mlp(normed_BND, hidden_B)
-        return self.sum2(x_BND, dropped(z_BND, fed_B, self.dropout), second_B)
+        return dropped(z_BND, draw_B, self.dropout)
 
     def decisions(self, draws_RB: Tensor | None) -> list[Tensor | None]:
         """Rows for both sums; for dropout of attention, of hidden units and of the MLP. None where nothing is decided."""
         rows: list[Tensor | None] = [] if draws_RB is None else [*draws_RB.unbind()]
         return [*(rows[: self.branches] or [None] * 2), *(rows[self.branches :] or [None] * 3)]
+
+
+def chosen_by(total: nn.Module, draw_B: Tensor | None) -> Chosen | None:
+    """The samples whose branch a sum reads, where it reads some alone; None for all."""
+    return total.chosen(draw_B) if draw_B is not None and hasattr(total, "chosen") else None  # type: ignore[operator]
 
 
 @dataclass(frozen=True)
@@ -171,9 +188,9 @@ def checked(depth: int, drop: float) -> int:
 
 def dropping(block: Block, drop: float) -> Block:
     """The block with another drop rate, however its branches join."""
-    if not isinstance(block.residual, (Plain, LayerScale)):
+    if not isinstance(block.residual, (Plain, LayerScale, FixedCountDepth)):
         raise SpecError(f"{type(block.residual).__name__} has no drop rate to set.", path="residual")
-    return replace(block, residual=replace(block.residual, drop=drop))
+    return replace(block, residual=at_rate(block.residual, drop))
 
 
 def refuse_stages(heads: tuple[int, ...], depths: tuple[int, ...]) -> None:

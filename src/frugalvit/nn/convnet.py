@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 from torch import Tensor, nn
 
 from frugalvit.errors import at
 from frugalvit.nn.conv_blocks import ConvLayer, Stem, StemPart
 from frugalvit.nn.linear import Dense, Linear
-from frugalvit.nn.network import Network, grown, some_classes, tapped, torch_limits
+from frugalvit.nn.network import Network, grown, seeded, some_classes, tapped, torch_limits
 from frugalvit.nn.shape import Image, MapShape
 from frugalvit.spec import check_fields
 
@@ -72,9 +70,7 @@ class ConvNet:
 
         Taps add tensors to the outputs: `maps[i]`, what the i-th layer leaves behind.
         """
-        with at("model"), torch_limits(), torch.random.fork_rng() if seed is not None else nullcontext():
-            if seed is not None:
-                torch.manual_seed(seed)
+        with at("model"), torch_limits(), seeded(seed):
             check_fields(self)
             classes = some_classes(self.classes)
             with at("stem"):

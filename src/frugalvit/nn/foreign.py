@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from frugalvit.errors import SpecError, at, suggestion
-from frugalvit.nn.network import Network, torch_limits
+from frugalvit.nn.network import Network, seeded, torch_limits
 from frugalvit.nn.shape import Image, MapShape, Shape
 from frugalvit.spec import check_fields
 
@@ -37,9 +37,7 @@ class ForeignModel:
 
     def build(self, *, taps: tuple[str, ...] = (), seed: int | None = None) -> ForeignNetwork:
         """The module, with fresh parameters: from `seed` alone, or from torch's global generator as usual."""
-        with at("model"), torch_limits(), torch.random.fork_rng() if seed is not None else nullcontext():
-            if seed is not None:
-                torch.manual_seed(seed)
+        with at("model"), torch_limits(), seeded(seed):
             check_fields(self)
             if taps:
                 raise SpecError(f"a model of {self.library} has no places to tap.", path="taps")

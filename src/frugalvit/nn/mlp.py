@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from frugalvit.errors import SpecError, at
 from frugalvit.nn.dropout import dropped
-from frugalvit.nn.linear import Dense, Linear
+from frugalvit.nn.kernels import ROUNDED, has_kernel, products_dtype
+from frugalvit.nn.linear import Dense, Linear, stackable
 from frugalvit.nn.shape import Shape
+
+LEAST = (
+    1 << 24
+)  # hidden units of a batch from which `biased_gelu` pays; a compiler that merges small kernels does as well below
 
 
 @dataclass(frozen=True)
@@ -64,9 +70,18 @@ class TwoLayers(nn.Module):
         self.activation = activation
         self.down = down
         self.dropout = dropout  # of the hidden units, where a draw is given
+        exact = isinstance(activation, nn.GELU) and activation.approximate == "none"
+        self.fused = exact and stackable((up,)) and getattr(up, "bias", None) is not None and has_kernel("biased_gelu")
 
     def forward(self, x_BND: Tensor, draw_B: Tensor | None = None) -> Tensor:
-        return self.down(dropped(self.activation(self.up(x_BND)), draw_B, self.dropout))
+        return self.down(dropped(self.hidden(x_BND), draw_B, self.dropout))
+
+    def hidden(self, x_BND: Tensor) -> Tensor:
+        up: Any = self.up
+        pays = self.fused and x_BND.is_cuda and x_BND.shape[:-1].numel() * up.out_features >= LEAST
+        if pays and products_dtype(x_BND) in ROUNDED:
+            return torch.ops.frugalvit.biased_gelu(nn.functional.linear(x_BND, up.weight), up.bias)
+        return self.activation(up(x_BND))
 
 
 FeedForward = Mlp | MlpPart

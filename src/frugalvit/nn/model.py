@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 
-import torch
 from torch import nn
 
 from frugalvit.errors import SpecError, at
 from frugalvit.nn.layers import Layer
-from frugalvit.nn.network import Network, Taps, grown, some_classes, tapped, torch_limits
+from frugalvit.nn.network import Network, Taps, grown, seeded, some_classes, tapped, torch_limits
 from frugalvit.nn.readout import Readout
 from frugalvit.nn.shape import Image, Shape
 from frugalvit.nn.tokenizer import Tokenizer
@@ -37,9 +35,7 @@ class Model:
 
         Taps add tensors to the outputs: `tokens[i]`, what the i-th block leaves behind, and `attention[i]`, its map.
         """
-        with at("model"), torch_limits(), torch.random.fork_rng() if seed is not None else nullcontext():
-            if seed is not None:
-                torch.manual_seed(seed)
+        with at("model"), torch_limits(), seeded(seed):
             check_fields(self)
             classes = some_classes(self.classes)
             with at("tokenizer"):

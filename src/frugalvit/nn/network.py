@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -23,6 +24,9 @@ class Description(Protocol):
 
     @property
     def classes(self) -> int | None: ...
+
+
+SEEDING = threading.RLock()  # torch's generator is one for all threads
 
 
 class Network(nn.Module):
@@ -47,6 +51,7 @@ class Network(nn.Module):
         self.shapes = shapes  # after the first part, then after each layer
         self.rows = [int(getattr(layer, "draws", 0)) for layer in layers]
         self.taps = taps
+        self.stream: torch.dtype | None = None  # of what flows between layers; None: as the layers leave it
 
     @property
     def draws(self) -> int:
@@ -89,6 +94,7 @@ class Network(nn.Module):
                 outputs |= dict.fromkeys(wanted["attention"], attention_BHNN)
             else:
                 x = layer(x, *given)
+            x = x if self.stream is None else x.to(self.stream)
             outputs |= dict.fromkeys(wanted.get("tokens", wanted.get("maps", ())), x)
             row += rows
         return x, outputs
@@ -130,6 +136,23 @@ def tapped(blocks: list[int], kinds: tuple[str, ...], taps: tuple[str, ...]) -> 
             raise SpecError(f"'{tap}': there are {len(blocks)} blocks, 0 to {len(blocks) - 1}.", path="taps")
         found.setdefault(blocks[number], {}).setdefault(kind, []).append(tap)
     return found
+
+
+@contextmanager
+def seeded(seed: int | None) -> Iterator[None]:
+    """Inside, fresh parameters are a function of the seed, whatever other threads build; without one, as torch draws.
+
+    Parameters are made on the CPU unless the caller says otherwise, so the generators of CUDA are left alone.
+    """
+    if seed is None:
+        yield
+        return
+    elsewhere = torch.get_default_device().type == "cuda"
+    with SEEDING, torch.random.fork_rng(devices=None if elsewhere else []):
+        torch.default_generator.manual_seed(seed)
+        if elsewhere:
+            torch.cuda.manual_seed_all(seed)
+        yield
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from frugalvit.nn.mlp import Mlp
 from frugalvit.nn.model import Model
 from frugalvit.nn.norm import LayerNorm
 from frugalvit.nn.readout import Tokens
-from frugalvit.nn.residual import LayerScale, Plain
+from frugalvit.nn.residual import LayerScale, Plain, innermost
 from frugalvit.nn.scope import Everywhere
 from frugalvit.nn.score import FixedScale
 
@@ -84,7 +84,7 @@ def odd_part(layer: Block | SummaryBlock, usual: Usual) -> object | None:
         (attention.scale, FixedScale),
         (layer.mlp, Mlp),
         (layer.norm, LayerNorm),
-        (layer.residual, usual.residual),
+        (innermost(layer.residual), usual.residual),
         *((one, Dense) for one in linear if one is not None),
     )
     return next((part for part, kind in wanted if not isinstance(part, kind)), None)

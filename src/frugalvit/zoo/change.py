@@ -14,7 +14,7 @@ from frugalvit.nn.layers import Join, Layer
 from frugalvit.nn.linear import Dense
 from frugalvit.nn.model import Model
 from frugalvit.nn.readout import Mean, Tokens
-from frugalvit.nn.residual import LayerScale, Plain, Residual
+from frugalvit.nn.residual import FixedCountDepth, LayerScale, Plain, at_rate, innermost
 from frugalvit.nn.scope import Everywhere, PatchesOnly, SummaryOnly, Windows
 from frugalvit.nn.score import GatePosition, HideSelf, LearnedScale, MixHeads, ScoreTerm
 from frugalvit.nn.shape import Size, pair
@@ -27,6 +27,7 @@ __all__ = [
     "with_class_attention",
     "with_classes",
     "with_distillation",
+    "with_fixed_count_depth",
     "with_gpsa",
     "with_layer_scale",
     "with_lsa",
@@ -79,7 +80,7 @@ def with_class_attention(model: Model, depth: int | None = None) -> Model:
     join = replace(joins[0], names=tuple(name for one in joins for name in one.names)) if joins else Join(("class",))
     if not isinstance(attention, Attention):  # a skip around attention adds patches to summary tokens
         attention = attention.inner
-    looks = SummaryBlock(attention, last.mlp, last.norm, undropped(last.residual))
+    looks = SummaryBlock(attention, last.mlp, last.norm, at_rate(last.residual, 0.0))
     layers = (*(layer for layer in model.layers if not isinstance(layer, Join)), join, *(looks,) * (depth or 2))
     readout = model.readout
     if isinstance(readout, Mean):
@@ -90,10 +91,6 @@ def with_class_attention(model: Model, depth: int | None = None) -> Model:
 def refuse_again(value: object, what: str, path: str) -> None:
     if value is not None:
         raise SpecError(f"the model has {what} already, so {value} would change nothing. Leave it out.", path=path)
-
-
-def undropped(residual: Residual) -> Residual:
-    return replace(residual, drop=0.0) if isinstance(residual, (Plain, LayerScale)) else residual
 
 
 def with_mean_readout(model: Model) -> Model:
@@ -155,10 +152,28 @@ def mixes(terms: tuple[ScoreTerm, ...]) -> bool:
 def with_layer_scale(model: Model, init: float | None = None) -> Model:
     """A learned factor per channel on every branch (CaiT, §2), at first 0.1 up to 18 blocks, 1e-5 up to 24, 1e-6 beyond."""
     depth = len(blocks_of(transformer(model, "with_layer_scale")))
-    if init is not None and any(isinstance(block.residual, LayerScale) for block in blocks_of(model)):
+    if init is not None and any(isinstance(innermost(block.residual), LayerScale) for block in blocks_of(model)):
         refuse_again(init, "LayerScale", "init")
     first = init if init is not None else 0.1 if depth <= 18 else 1e-5 if depth <= 24 else 1e-6
     return replace(model, layers=swap(model.layers, Plain, lambda plain: LayerScale(first, plain.drop)))
+
+
+def with_fixed_count_depth(model: Model) -> Model:
+    """Stochastic depth that keeps a fixed count of a batch's samples and computes no others, as in DINOv2's code.
+
+    Nothing else changes: rates, draws, weights and evaluation are those of the model. It trains a little differently, see
+    `FixedCountDepth`.
+    """
+    if not any(getattr(block.residual, "drop", 0.0) for block in blocks_of(transformer(model, "with_fixed_count_depth"))):
+        raise SpecError(
+            "no block drops a branch, so there is nothing to skip. Set drop_path=0.1, or another rate.", path="model.layers"
+        )
+    return replace(model, layers=swap(model.layers, (Block, SummaryBlock), counted))
+
+
+def counted(block: Block | SummaryBlock) -> Block | SummaryBlock:
+    residual = block.residual
+    return replace(block, residual=FixedCountDepth(residual)) if isinstance(residual, (Plain, LayerScale)) else block
 
 
 def with_gpsa(model: Model, local: int | None = None, strength: float | None = None) -> Model:
