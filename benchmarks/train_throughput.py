@@ -1,10 +1,13 @@
 """Training throughput beside timm's, on one GPU: the same batch, the same step, alternating in one run.
 
-    python benchmarks/train_throughput.py [MODEL:BATCH ...] [--rounds 5] [--out docs/results]
+    python benchmarks/train_throughput.py [MODEL:BATCH ...] [--ways plain,graph,stream,skip] [--rounds 5] [--out docs/results]
 
 Both sides: torch.compile in its default mode, autocast to bf16 over fp32 parameters, fused AdamW, drop_path 0.1,
-soft-target cross-entropy, one synthetic batch on the device, device events. A round times timm, then FrugalViT; the
-ratio is the median over rounds of ours / timm's within a round.
+soft-target cross-entropy, one synthetic batch on the device, device events. A round times timm, then FrugalViT in each of
+its ways; the ratio is the median over rounds of ours / timm's within a round. The ways: `plain` as timm; `graph`, the same step
+captured as a CUDA graph, which is how FrugalViT trains; `stream`, a graph where what flows from block to block is rounded to
+bf16 too (precision=bf16_stream); `skip`, a stream whose stochastic depth leaves out a fixed count of samples (FixedCountDepth,
+a deviation).
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import argparse
 import json
 import statistics
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +25,16 @@ import torch
 import torch.nn.functional as F
 
 import frugalvit
+from frugalvit.zoo.change import with_fixed_count_depth
 
 DEFAULT = ["deit_tiny_patch16_224:1024", "deit_small_patch16_224:512", "deit_base_patch16_224:256"]
 DEFAULT += ["convit_small:256", "cait_s24_224:256", "pit_s_224:256", "swin_tiny_patch4_window7_224:256"]
 
 
-def training_step(module: torch.nn.Module, forward: Callable[[torch.Tensor], torch.Tensor], batch: int) -> Callable[[], None]:
-    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4, fused=True)
+def training_step(
+    module: torch.nn.Module, forward: Callable[[torch.Tensor], torch.Tensor], batch: int, graph: bool = False
+) -> Callable[[], None]:
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4, fused=True, capturable=graph)
     image_BCHW = torch.randn(batch, 3, 224, 224, device="cuda")
     target_BC = torch.randn(batch, 1000, device="cuda").softmax(1)
 
@@ -39,7 +45,21 @@ def training_step(module: torch.nn.Module, forward: Callable[[torch.Tensor], tor
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    return step
+    return captured(step) if graph else step
+
+
+def captured(step: Callable[[], None]) -> Callable[[], None]:
+    """The step as one CUDA graph, after some that compile and warm up."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
 
 
 def timm_step(name: str, batch: int) -> Callable[[], None]:
@@ -47,10 +67,12 @@ def timm_step(name: str, batch: int) -> Callable[[], None]:
     return training_step(module, torch.compile(module), batch)
 
 
-def our_step(name: str, batch: int) -> Callable[[], None]:
-    module = frugalvit.model(name, drop_path=0.1).build().cuda()
+def our_step(name: str, batch: int, way: str = "plain") -> Callable[[], None]:
+    spec = frugalvit.model(name, drop_path=0.1)
+    module = (with_fixed_count_depth(spec) if way == "skip" else spec).build().cuda()
+    module.stream = torch.bfloat16 if way in ("stream", "skip") else None
     compiled = torch.compile(module)
-    return training_step(module, lambda image: compiled(image, module.random_draws(batch))["class"], batch)
+    return training_step(module, lambda image: compiled(image, module.random_draws(batch))["class"], batch, way != "plain")
 
 
 def seconds(step: Callable[[], None], count: int) -> float:
@@ -64,26 +86,29 @@ def seconds(step: Callable[[], None], count: int) -> float:
     return start.elapsed_time(end) / count / 1e3
 
 
-def compare(name: str, batch: int, rounds: int, steps: int) -> dict[str, Any]:
+def compare(name: str, batch: int, ways: list[str], rounds: int, steps: int) -> Iterator[dict[str, Any]]:
+    """A row for each of our ways, all measured beside the same rounds of timm's."""
     torch._dynamo.reset()
-    sides = {"timm": timm_step(name, batch), "frugalvit": our_step(name, batch)}
+    sides = {"timm": timm_step(name, batch)} | {way: our_step(name, batch, way) for way in ways}
     for step in sides.values():
         seconds(step, 20)
     rates: dict[str, list[float]] = {side: [] for side in sides}
     for _ in range(rounds):
         for side, step in sides.items():
             rates[side].append(batch / seconds(step, steps))
-    ratios = [ours / theirs for ours, theirs in zip(rates["frugalvit"], rates["timm"], strict=True)]
-    return {
-        "model": name,
-        "batch": batch,
-        "timm": round(statistics.median(rates["timm"])),
-        "frugalvit": round(statistics.median(rates["frugalvit"])),
-        "ratio": round(statistics.median(ratios), 3),
-        "lowest": round(min(ratios), 3),
-        "highest": round(max(ratios), 3),
-        "rounds": rounds,
-    }
+    for way in ways:
+        ratios = [ours / theirs for ours, theirs in zip(rates[way], rates["timm"], strict=True)]
+        yield {
+            "model": name,
+            "way": way,
+            "batch": batch,
+            "timm": round(statistics.median(rates["timm"])),
+            "frugalvit": round(statistics.median(rates[way])),
+            "ratio": round(statistics.median(ratios), 3),
+            "lowest": round(min(ratios), 3),
+            "highest": round(max(ratios), 3),
+            "rounds": rounds,
+        }
 
 
 def commit() -> str:
@@ -94,6 +119,7 @@ def commit() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("items", nargs="*", default=DEFAULT, metavar="MODEL:BATCH")
+    parser.add_argument("--ways", default="plain", help="of ours, separated by commas: plain, graph, stream, skip")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--commit", default=commit())
@@ -109,11 +135,13 @@ def main() -> None:
     }
     arguments.out.mkdir(parents=True, exist_ok=True)
     saved = arguments.out / "train_throughput.json"
-    rows = {row["model"]: row for row in json.loads(saved.read_text())["rows"]} if saved.exists() else {}
+    earlier = json.loads(saved.read_text())["rows"] if saved.exists() else []
+    rows = {(row["model"], row.get("way", "plain")): row for row in earlier}
     for item in arguments.items:
         name, batch = item.split(":")
-        rows[name] = compare(name, int(batch), arguments.rounds, arguments.steps) | {"where": where}
-        print(json.dumps(rows[name]), flush=True)
+        for row in compare(name, int(batch), arguments.ways.split(","), arguments.rounds, arguments.steps):
+            rows[name, row["way"]] = row | {"where": where}
+            print(json.dumps(rows[name, row["way"]]), flush=True)
         saved.write_text(json.dumps({"rows": list(rows.values())}, indent=2) + "\n")
         (arguments.out / "train_throughput.md").write_text(page(list(rows.values())))
     print(page(list(rows.values())))
@@ -126,19 +154,23 @@ def page(rows: list[dict[str, Any]]) -> str:
         "",
         "`python benchmarks/train_throughput.py`: images/s, median over rounds of a training step with both sides alternating; "
         "the ratio is ours / timm's within a round: median (lowest to highest). "
-        "A + behind a commit: with changes not yet committed.",
+        "A + behind a commit: with changes not yet committed. "
+        "Ways: plain, as timm; graph, the step captured as a CUDA graph; stream, a graph with what flows between blocks in "
+        "bf16 too (precision=bf16_stream); skip, a stream with FixedCountDepth, which is a deviation.",
         "",
-        "| model | batch | timm | FrugalViT | ratio |",
-        "|---|---:|---:|---:|---:|",
+        "| model | way | batch | timm | FrugalViT | ratio |",
+        "|---|---|---:|---:|---:|---:|",
     ]
     for row in rows:
         spread = f"{row['ratio']:.3f} ({row['lowest']:.3f} to {row['highest']:.3f})"
-        lines.append(f"| {row['model']} | {row['batch']} | {row['timm']:,} | {row['frugalvit']:,} | {spread} |")
-    lines += ["", "| model | rounds x steps | device | torch | timm | commit |", "|---|---:|---|---|---|---|"]
+        cells = [row["model"], row.get("way", "plain"), row["batch"], f"{row['timm']:,}", f"{row['frugalvit']:,}", spread]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    lines += ["", "| model | way | rounds x steps | device | torch | timm | commit |"]
+    lines += ["|---|---|---:|---|---|---|---|"]
     for row in rows:
         where = row["where"]
         times = f"{row['rounds']} x {where['steps_per_round']}"
-        cells = [row["model"], times, where["device"], where["torch"], where["timm"], where["commit"]]
+        cells = [row["model"], row.get("way", "plain"), times, where["device"], where["torch"], where["timm"], where["commit"]]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

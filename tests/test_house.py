@@ -30,12 +30,14 @@ ALLOWED = {
     "deploy": PLAIN | {"nn", "measure", "weights", "data"},
     "objective": PLAIN | {"nn", "data"},
     "report": PLAIN,
-    "training": PLAIN | {"nn", "data", "objective", "weights"},
+    "training": PLAIN | {"nn", "data", "objective", "weights", "measure"},
     "recipes": PLAIN | {"nn", "zoo", "data", "objective", "training"},
+    "advise": PLAIN | {"nn", "data", "measure", "weights", "training", "recipes"},
 }
-EVERYTHING = ("cli", "run", "__init__", "__main__")
+EVERYTHING = ("cli", "run", "seeds", "beginning", "__init__", "__main__")
 FLAGS = {"--help", "--version", "--json", "--with", "--out", "--init", "--origin", "--classes", "--resample", "--grid"}
 FLAGS |= {"--data", "--resume", "--extend", "--device", "--workers", "--log", "--quiet", "--split", "--top", "--dataset"}
+FLAGS |= {"--batch", "--steps", "--hours", "--write", "--seeds"}
 BANNED_FILES = {"utils", "helpers", "common", "misc", "base", "factory", "registry", "manager"}
 
 
@@ -103,7 +105,7 @@ def test_no_function_takes_a_tunnel_of_keywords_or_a_boolean_that_selects_behavi
                 continue
             allowed = node.name == "attention_flops"  # torch's counter hands it keywords
             assert node.args.kwarg is None or allowed, f"{file.name}: {node.name} takes **{node.args.kwarg}"
-            if "cli" in file.parts or node.name == "train":  # resume and extend are what their users call them
+            if "cli" in file.parts or node.name in ("train", "train_seeds"):  # resume and extend are what their users call them
                 continue
             defaults = [*node.args.defaults, *node.args.kw_defaults]
             assert not [one for one in defaults if isinstance(one, ast.Constant) and isinstance(one.value, bool)], node.name

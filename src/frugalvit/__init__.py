@@ -17,6 +17,7 @@ _HOMES = {
     "frugalvit.nn.readout": ("MeanLogits", "SumSoftmax", "fuse"),
     "frugalvit.recipes.find": ("recipe",),
     "frugalvit.run": ("fit", "train"),
+    "frugalvit.seeds": ("train_seeds",),
     "frugalvit.spec": ("decode", "encode", "override", "swap"),
     "frugalvit.weights.load": ("export_weights", "load_weights"),
     "frugalvit.zoo.find": ("model", "models"),
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from frugalvit.recipes.find import recipe as recipe
     from frugalvit.run import fit as fit
     from frugalvit.run import train as train
+    from frugalvit.seeds import train_seeds as train_seeds
     from frugalvit.spec import decode as decode
     from frugalvit.spec import encode as encode
     from frugalvit.spec import override as override

@@ -137,7 +137,7 @@ def test_small_data_are_augmented_mixed_and_erased_as_published(name: str) -> No
     assert (data.dataset, data.mean, data.std, data.crop, data.order) == (dataset, mean, std, 1.0, Shuffled())
     assert (made.model.image.height, made.model.classes) == (image, classes)
     assert made.objective.terms[0].loss == CrossEntropy(0.1)
-    assert (made.batch, made.clip, made.average, made.precision) == (128, None, None, "fp32")
+    assert (made.batch, made.clip, made.average, made.precision) == (128, None, None, "auto")
 
 
 @pytest.mark.parametrize("model", ["vit", "cait", "pit", "swin", "t2t"])

@@ -36,7 +36,7 @@ def test_waiting_for_data_is_said_once() -> None:
     for step, share in enumerate((0.05, 0.1, 0.34, 0.5)):
         display.show({"step": step, "time_waiting": share})
     hints = [line for line in stream.getvalue().splitlines() if line.startswith("note")]
-    assert hints == ["note: 34% of the time is spent waiting for data. Try more --workers, or a smaller or cached data set."]
+    assert hints == ["note: 34% of the time is spent waiting for data. Try more --workers."]
 
 
 def test_the_time_left_counts_from_the_first_record() -> None:

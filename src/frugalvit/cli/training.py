@@ -29,6 +29,7 @@ from frugalvit.errors import DataError, SpecError, at
 if TYPE_CHECKING:
     from frugalvit.data.source import Source
     from frugalvit.run import Run
+    from frugalvit.training.recipe import Recipe
 
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm")
 
@@ -103,6 +104,7 @@ def train(
     origin: OriginName = "",
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out; without a checkpoint, start.")] = False,
     extend: Annotated[bool, typer.Option("--extend", help="With --resume: allow another length of training.")] = False,
+    seeds: Annotated[str, typer.Option("--seeds", help="Several, as in 0,1,2: a run each, on a GPU at the same time.")] = "",
     device: Device = "auto",
     workers: Workers = 0,
     log: Annotated[list[str] | None, typer.Option("--log", help="tensorboard, wandb, mlflow or trackio.")] = None,
@@ -117,8 +119,14 @@ def train(
 
     if out is None:
         raise SpecError("where to? Say --out FOLDER.", path="--out")
+    chosen = recipe(name, *(overrides or []), parts=own_parts(with_ or []))
+    if seeds:
+        if extend or log:
+            raise SpecError("--extend and --log go with one seed. Leave them out, or train each by itself.", path="--seeds")
+        several(chosen, seeds, out, data, init, origin, resume, device, workers, quiet, as_json)
+        return
     done = run(
-        recipe(name, *(overrides or []), parts=own_parts(with_ or [])),
+        chosen,
         out=out,
         data=data,
         init=init,
@@ -143,6 +151,49 @@ def train(
     for bad in done.summary["bad_pictures"][:10]:
         stderr.print(f"could not be read, and was replaced: {bad}", markup=False)
     tell_what_is_where(done)
+
+
+def several(
+    chosen: Recipe,
+    seeds: str,
+    out: Path,
+    data: Path | None,
+    init: str,
+    origin: str,
+    resume: bool,
+    device: str,
+    workers: int,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Train a recipe once a seed, and print mean and deviation."""
+    from frugalvit.report.progress import display_for
+    from frugalvit.seeds import described, summaries, train_seeds
+
+    try:
+        numbers = [int(one) for one in seeds.split(",")]
+    except ValueError as error:
+        raise SpecError(f"'{seeds}' are no seeds. Use whole numbers, as in 0,1,2.", path="--seeds") from error
+    display = display_for(sys.stderr, "quiet" if quiet else "auto")
+    runs = train_seeds(
+        chosen,
+        numbers,
+        out=out,
+        data=data,
+        resume=resume,
+        device=device,
+        workers=workers,
+        init=init,
+        origin=origin,
+        display=display,
+    )
+    found = summaries(runs)
+    if as_json:
+        print(json.dumps({"out": str(out), "seeds": numbers, **plain(described(found))}))
+        return
+    for name, one in found.items():
+        console.print(f"{name:24s}{one.text(2 if 'loss' not in name else 4)}", markup=False)
+    console.print(f"Written to {out}: a run folder a seed, and seeds.json", markup=False)
 
 
 @app.command()

@@ -111,11 +111,12 @@ def advice(share: float, facts: Reading) -> str:
     if facts.kept == "on the device":
         return f"{spent} the pictures are in memory already, so use a larger batch or fewer augmentations."
     if facts.kept == "encoded":
-        small = f" with a shorter side of {2 * facts.image} pixels" if facts.side > 2 * facts.image else ""
         more = more_workers(facts)
-        return f"{spent} decode the pictures once, into a store{small}{f', or use {more}' if more else ''}."
+        once = f"decode the pictures once, with 'data.store=Stored({2 * facts.image})'"
+        return f"{spent} {f'use {more}, or ' if more else ''}{once}."
     if facts.side > 2 * facts.image:
-        return f"{spent} store the pictures smaller, with a shorter side of {2 * facts.image} pixels instead of {facts.side}."
+        smaller = f"with 'data.store=Stored({2 * facts.image})' instead of a shorter side of {facts.side}"
+        return f"{spent} store the pictures smaller, {smaller}."
     more = more_workers(facts)
     return f"{spent} use {more or 'fewer augmentations or a machine with more cores'}."
 

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 WAITING = 0.1
+SECONDS = 10  # between two plain lines of a count
 
 
 class Display(Protocol):
@@ -25,6 +26,10 @@ class Display(Protocol):
     def show(self, values: Mapping[str, Any]) -> None: ...
 
     def note(self, text: str) -> None: ...
+
+    def count(self, what: str, done: int, total: int) -> None:
+        """Before `start`: so much of something is done."""
+        ...
 
     def stop(self) -> None: ...
 
@@ -65,7 +70,7 @@ class Hint:
         if self.said or not isinstance(share, (int, float)) or not share > WAITING:
             return None
         self.said = True
-        return f"{share:.0%} of the time is spent waiting for data. Try more --workers, or a smaller or cached data set."
+        return values.get("advice") or f"{share:.0%} of the time is spent waiting for data. Try more --workers."
 
 
 def words(values: Mapping[str, Any]) -> str:
@@ -118,6 +123,17 @@ class Bar:
     def note(self, text: str) -> None:
         self.console.print(f"note: {text}", markup=False)
 
+    def count(self, what: str, done: int, total: int) -> None:
+        if not hasattr(self, "counting"):
+            columns = TextColumn("{task.description}"), MofNCompleteColumn(), BarColumn(None)
+            self.counting = Progress(*columns, console=self.console, expand=True, transient=True)
+            self.counting.add_task(what, total=total)
+            self.counting.start()
+        self.counting.update(self.counting.task_ids[0], completed=done)
+        if done >= total:
+            self.counting.stop()
+            del self.counting
+
     def stop(self) -> None:
         if hasattr(self, "live"):
             self.live.stop()
@@ -129,6 +145,7 @@ class Lines:
     def __init__(self, stream: TextIO):
         self.stream = stream
         self.hint = Hint()
+        self.counted = time.monotonic()
 
     def start(self, total: int, done: int) -> None:
         self.pace = Pace(total, done)
@@ -144,6 +161,11 @@ class Lines:
 
     def note(self, text: str) -> None:
         self.say(f"note: {text}")
+
+    def count(self, what: str, done: int, total: int) -> None:
+        if done >= total or time.monotonic() - self.counted > SECONDS:
+            self.counted = time.monotonic()
+            self.say(f"{what}: {done} of {total}")
 
     def say(self, text: str) -> None:
         print(text, file=self.stream, flush=True)
@@ -162,6 +184,9 @@ class Silent:
         pass
 
     def note(self, text: str) -> None:
+        pass
+
+    def count(self, what: str, done: int, total: int) -> None:
         pass
 
     def stop(self) -> None:

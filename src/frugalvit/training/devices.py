@@ -10,20 +10,25 @@ import torch
 
 from frugalvit.errors import SpecError
 
-PrecisionName = Literal["auto", "fp32", "bf16", "fp16"]
+PrecisionName = Literal["auto", "fp32", "bf16", "fp16", "bf16_stream"]
 
 
 @dataclass(frozen=True)
 class Place:
-    """A device and the precision of its products."""
+    """A device and the precision of its products; `bf16_stream` rounds what flows from block to block too."""
 
     device: torch.device
-    precision: Literal["fp32", "bf16", "fp16"]
+    precision: Literal["fp32", "bf16", "fp16", "bf16_stream"]
 
     def autocast(self) -> AbstractContextManager[object]:
         if self.precision == "fp32":
             return nullcontext()
-        return torch.autocast(self.device.type, torch.bfloat16 if self.precision == "bf16" else torch.float16)
+        return torch.autocast(self.device.type, torch.float16 if self.precision == "fp16" else torch.bfloat16)
+
+    @property
+    def stream(self) -> torch.dtype | None:
+        """What `Network.stream` should be."""
+        return torch.bfloat16 if self.precision == "bf16_stream" else None
 
     @property
     def scales_loss(self) -> bool:

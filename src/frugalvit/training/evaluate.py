@@ -13,10 +13,36 @@ from frugalvit.data.batches import EvaluationBatches, read
 from frugalvit.data.finish import normalize
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.source import Source
+from frugalvit.data.store_device import free_memory
 from frugalvit.errors import DataError
 from frugalvit.nn.network import Network
 from frugalvit.nn.readout import Fusion, MeanLogits, fuse
 from frugalvit.training.devices import Place
+
+KEPT = 0.05  # of the free memory, at most, for the pictures of a split
+
+
+class Framed:
+    """The pictures of a split as evaluation sees them, in batches on the device; kept there after the first time if few."""
+
+    def __init__(self, source: Source, preprocess: Preprocess, place: Place, batch: int = 256):
+        self.source, self.preprocess, self.place, self.batch = source, preprocess, place, batch
+        self.kept: list[tuple[Tensor, Tensor]] = []
+
+    def batches(self, workers: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """(image_BCHW on the device, the last one padded, so that shapes are static; label_B on the host)"""
+        if self.kept:
+            yield from self.kept
+            return
+        reader = EvaluationBatches(self.source, self.batch, self.preprocess)
+        size = len(reader) * self.batch * len(self.preprocess.mean) * self.preprocess.height * self.preprocess.width
+        keep, found = size <= KEPT * free_memory(self.place.device), []
+        for one in read(reader, range(len(reader)), workers):
+            pair = padded(one.image_BCHW, self.batch).to(self.place.device), one.label_B
+            if keep:
+                found.append(pair)
+            yield pair
+        self.kept = found
 
 
 @torch.inference_mode()
@@ -30,21 +56,28 @@ def logits_and_labels(
     workers: int = 0,
     fusion: Fusion = MeanLogits(),
 ) -> tuple[Tensor, Tensor]:
-    """The fused logits_NC in fp32 and labels_N, −1 for unreadable pictures. The last batch is padded: shapes are static."""
+    """The fused logits_NC in fp32 and labels_N, −1 for unreadable pictures."""
+    return framed_logits_and_labels(module, Framed(source, preprocess, place, batch), workers, fusion)
+
+
+@torch.inference_mode()
+def framed_logits_and_labels(
+    module: Network, framed: Framed, workers: int = 0, fusion: Fusion = MeanLogits()
+) -> tuple[Tensor, Tensor]:
+    """As `logits_and_labels`, of pictures that may be on the device already."""
     training = module.training
     module.eval()
-    reader = EvaluationBatches(source, batch, preprocess)
+    preprocess = framed.preprocess
     logits, labels = [], []
     try:
-        for one in read(reader, range(len(reader)), workers):
-            image_BCHW = padded(one.image_BCHW, batch).to(place.device)
-            with place.autocast():
+        for image_BCHW, label_B in framed.batches(workers):
+            with framed.place.autocast():
                 outputs = module(normalize(image_BCHW, preprocess.mean, preprocess.std))
-            logits.append(fuse(outputs, fusion)[: len(one.label_B)].float().cpu())
-            labels.append(one.label_B)
+            logits.append(fuse(outputs, fusion)[: len(label_B)].float())
+            labels.append(label_B)
     finally:
         module.train(training)
-    return torch.cat(logits), torch.cat(labels)
+    return torch.cat(logits).cpu(), torch.cat(labels)
 
 
 def real_accuracy(logits_NC: Tensor, labels_N: Tensor, real: tuple[tuple[int, ...], ...]) -> float:
@@ -97,9 +130,9 @@ def per_class(logits_NC: Tensor, labels_N: Tensor, classes: tuple[str, ...]) -> 
     return found
 
 
-def evaluate(module: Network, source: Source, preprocess: Preprocess, place: Place, workers: int) -> dict[str, float]:
+def evaluate(module: Network, framed: Framed, workers: int) -> dict[str, float]:
     """The measures of a module on a split, by name."""
-    return dict(measures(*logits_and_labels(module, source, preprocess, place, workers=workers)))
+    return dict(measures(*framed_logits_and_labels(module, framed, workers)))
 
 
 def in_full_precision(place: Place) -> Place:

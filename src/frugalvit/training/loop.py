@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from torch.utils.data import Dataset
+
 from frugalvit.data.batch import Batch
-from frugalvit.data.batches import TrainingBatches, read
 from frugalvit.errors import FrugalError
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.schedule import Clock
@@ -50,11 +51,11 @@ class Record:
     values: dict[str, float]
 
 
-def fit(step: Step, batches: TrainingBatches, cadence: Cadence, workers: int = 0) -> Iterator[Record]:
+def fit(step: Step, batches: Dataset[Batch], cadence: Cadence, workers: int = 0) -> Iterator[Record]:
     """Trains from the state's step to the end, yielding a record whenever one is due."""
     state, recipe, clock = step.state, step.recipe, step.clock
     accumulate = recipe.accumulate
-    reader = read(batches, range(state.step * accumulate, clock.total * accumulate), workers)
+    reader = step.reader(batches, range(state.step * accumulate, clock.total * accumulate), workers)
     step.in_a_row.fill_(state.counters["in_a_row"])
     began, waited = time.perf_counter(), 0.0
     while state.step < clock.total:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import nn
 
-from frugalvit.errors import SpecError
+from frugalvit.errors import SpecError, suggestion
+from frugalvit.nn.attention import Together
 from frugalvit.nn.network import Network
+from frugalvit.training.muon import MuonAndAdamW, Units
 
 
 def refuse_rates(lr: float, weight_decay: float) -> None:
@@ -78,7 +80,54 @@ class Sgd:
         return torch.optim.SGD(groups, lr=lr, momentum=self.momentum, weight_decay=self.weight_decay, fused=True)
 
 
-Optimizer = AdamW | Sgd
+@dataclass(frozen=True)
+class Muon:
+    """Hidden matrices learn by momentum that is orthogonalized (Jordan et al. 2024), all else by AdamW.
+
+    Hidden are the matrices and the kernels of layers, but for what mixes or gates scores and what sees one channel alone.
+    q, k and v stacked in one matrix are orthogonalized one by one, which works better (Jordan et al., "Empirical
+    considerations"); so are the groups of a convolution. `units` says what `lr` measures (`training/muon.py: factor`): in
+    AdamW's, learning rate and decay of an AdamW recipe carry over (Liu et al. 2025, §2.2); spectral rates are larger, say 0.02.
+    """
+
+    lr: float
+    per: int = 0
+    weight_decay: float = 0.05
+    momentum: float = 0.95
+    iterations: int = 5  # of Newton-Schulz
+    units: Units = "adamw"
+    adamw_lr: float | None = None  # of all else, in step with `lr`. None: `lr`; with spectral 0.015 `lr`, Jordan's 3e-4 to 0.02
+    betas: tuple[float, float] = (0.9, 0.999)  # this and eps of AdamW
+    eps: float = 1e-8
+    layer_decay: float = 1.0
+    decays: Decays = Matrices()
+
+    def __post_init__(self) -> None:
+        refuse_rates(self.lr, self.weight_decay)
+        if isinstance(self.adamw_lr, float) and self.adamw_lr <= 0:
+            raise SpecError(f"a learning rate of {self.adamw_lr}. Use a number above 0, or none.", path="adamw_lr")
+        kept = {"momentum": self.momentum} | {f"betas[{index}]": beta for index, beta in enumerate(self.betas)}
+        for path, share in kept.items():
+            if isinstance(share, (int, float)) and not 0 <= share < 1:
+                raise SpecError(f"a share of {share}. Use 0 and more, below 1.", path=path)
+        if isinstance(self.iterations, int) and self.iterations < 1:
+            raise SpecError(f"{self.iterations} iterations. Use 1 and more; 5 is usual.", path="iterations")
+        if self.units not in get_args(Units):
+            raise SpecError(f"{self.units!r} are no units. {suggestion(str(self.units), get_args(Units))}", path="units")
+
+    @property
+    def adamw_share(self) -> float:
+        """The learning rate of AdamW's parameters, as a share of `lr`."""
+        usual = 1.0 if self.units == "adamw" else 3e-4 / 0.02
+        return usual if self.adamw_lr is None else self.adamw_lr / self.lr
+
+    def build(self, groups: list[dict[str, Any]], lr: float) -> torch.optim.Optimizer:
+        share = {"muon": 1.0, "adamw": self.adamw_share}
+        scaled = [group | {"scale": group["scale"] * share[group.get("kind", "adamw")]} for group in groups]
+        return MuonAndAdamW(scaled, lr, self.weight_decay, self.momentum, self.iterations, self.units, self.betas, self.eps)
+
+
+Optimizer = AdamW | Sgd | Muon
 
 
 @dataclass(frozen=True)
@@ -113,20 +162,47 @@ def lr_scale(name: str, depth: int, decay: float) -> float:
     return decay ** (depth - block)
 
 
+def hidden_matrices(module: Network) -> dict[str, int]:
+    """The parameters of layers that are matrices, and how many each is: q, k and v, or the groups of a convolution."""
+    found = {}
+    for name, parameter in module.named_parameters():
+        path, _, last = name.rpartition(".")
+        scores = ".before." in name or ".after." in name
+        if not name.startswith("layers.") or last != "weight" or scores or parameter.ndim < 2:
+            continue
+        owner = module.get_submodule(path)
+        parts = 3 if isinstance(owner, Together) else int(getattr(owner, "groups", 1))
+        if len(parameter) > parts and parameter.shape[1] > 1:
+            found[name] = parts
+    return found
+
+
 def parameter_groups(module: Network, optimizer: Optimizer, tune: Tune) -> list[dict[str, Any]]:
-    """Parameters that learn, grouped by decay and by speed; each group knows its `scale` and its parameters' names."""
-    groups: dict[tuple[bool, float], dict[str, Any]] = {}
+    """Parameters that learn, grouped by decay and by speed; each group knows its `scale` and its parameters' names.
+
+    Muon's matrices have groups of their own, of the `kind` "muon", with the `parts` of each.
+    """
+    groups: dict[tuple[bool, bool, float], dict[str, Any]] = {}
+    matrices = hidden_matrices(module) if isinstance(optimizer, Muon) else {}
     for name, parameter in module.named_parameters():
         parameter.requires_grad_(tune.learns(name))
         if not parameter.requires_grad:
             continue
         decayed = optimizer.decays.covers(name, parameter)
         scale = lr_scale(name, len(module.layers), optimizer.layer_decay)
-        group = groups.setdefault((decayed, scale), {"params": [], "names": [], "scale": scale})
+        group = groups.setdefault((name in matrices, decayed, scale), {"params": [], "names": [], "scale": scale})
         group["params"].append(parameter)
         group["names"].append(name)
+        if name in matrices:
+            group["kind"] = "muon"
+            group.setdefault("parts", []).append(matrices[name])
         if not decayed:
             group["weight_decay"] = 0.0
     if not groups:
         raise SpecError("nothing is left to learn.", path="recipe.tune")
+    if isinstance(optimizer, Muon) and not any(orthogonalized for orthogonalized, _, _ in groups):
+        raise SpecError(
+            "Muon finds no hidden matrix that learns: heads are none, and models of other libraries do not tell. Use AdamW.",
+            path="recipe.optimizer",
+        )
     return list(groups.values())

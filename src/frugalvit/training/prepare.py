@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,8 +20,11 @@ from frugalvit.nn.network import Network
 from frugalvit.training.average import Average
 from frugalvit.training.devices import Place
 from frugalvit.training.duration import total_steps
+from frugalvit.training.evaluate import Framed
+from frugalvit.training.graph_step import GraphStep, NumberedBatches
 from frugalvit.training.loop import Cadence, cadence_of
 from frugalvit.training.optimizer import parameter_groups, peak_lr
+from frugalvit.training.paths import Progress, way_for, with_path
 from frugalvit.training.recipe import Recipe, filled, preprocess_of
 from frugalvit.training.schedule import Clock
 from frugalvit.training.state import State
@@ -31,7 +35,7 @@ from frugalvit.training.step import Step
 class Training:
     """All that a recipe became."""
 
-    recipe: Recipe  # with the number of classes filled in
+    recipe: Recipe  # with the number of classes and the path filled in
     sources: Mapping[str, Source]
     preprocess: Preprocess
     place: Place
@@ -39,7 +43,13 @@ class Training:
     cadence: Cadence
     state: State
     step: Step
-    batches: TrainingBatches
+    batches: TrainingBatches | NumberedBatches
+    note: str  # on the path that was chosen
+    framed: Mapping[str, Framed]  # the splits that are measured
+
+
+def unwatched(done: int, total: int) -> None:
+    """Progress that nobody looks at."""
 
 
 def prepare(
@@ -49,9 +59,19 @@ def prepare(
     *,
     module: Network | None = None,
     objective: nn.Module | None = None,
+    workers: int = 0,
+    progress: Progress = unwatched,
 ) -> Training:
-    """Build what is not given ready-made, and put it on the device."""
+    """Build what is not given ready-made, and put it on the device.
+
+    Where pictures are to be decoded once, `workers` processes do it, and `progress` is told how far they are.
+    """
+    settle(recipe)
     train = sources["train"]
+    if recipe.data.validate == "test":
+        if "test" not in sources:
+            raise SpecError("there is no test split to validate on. Use val.", path="recipe.data.validate")
+        sources = {**sources, "val": sources["test"]}
     recipe = filled(recipe, train)
     if recipe.stop is not None and "val" not in sources:
         raise SpecError(
@@ -61,6 +81,7 @@ def prepare(
     clock = Clock(total_steps(recipe.duration, per_epoch), per_epoch)
     module = module or recipe.model.build(seed=key(recipe.seed, Stream.INIT) >> 1)
     module.to(place.device).train()
+    module.stream = place.stream
     counts_C = torch.from_numpy(np.bincount(train.labels, minlength=len(train.classes)))
     objective = (objective or recipe.objective.build(recipe.model.heads, counts_C)).to(place.device)
     groups = parameter_groups(module, recipe.optimizer, recipe.tune)
@@ -73,8 +94,20 @@ def prepare(
     scaler = torch.amp.GradScaler(place.device.type) if place.scales_loss else None
     state = State(module, objective, optimizer, average, scaler)
     preprocess = preprocess_of(recipe)
-    step = Step(recipe, state, place, clock, preprocess)
-    batches = TrainingBatches(
-        train, recipe.data.augment, recipe.data.order, recipe.seed, recipe.batch, preprocess, recipe.data.unreadable
+    way = way_for(recipe, train, preprocess, place, workers, progress)
+    recipe = with_path(recipe, way)
+    step = (
+        Step(recipe, state, place, clock, preprocess)
+        if way.path == "plain"
+        else GraphStep(recipe, state, place, clock, preprocess, way.kept)
     )
-    return Training(recipe, sources, preprocess, place, clock, cadence_of(recipe, clock), state, step, batches)
+    framed = {name: Framed(one, preprocess, place) for name, one in sources.items() if name != "train"}
+    cadence = cadence_of(recipe, clock)
+    return Training(recipe, sources, preprocess, place, clock, cadence, state, step, way.batches, way.note, framed)
+
+
+def settle(recipe: Recipe) -> None:
+    """Switches of torch that hold for the whole process."""
+    if recipe.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)

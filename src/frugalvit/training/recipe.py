@@ -24,6 +24,21 @@ from frugalvit.training.schedule import Schedule
 
 
 @dataclass(frozen=True)
+class Stored:
+    """Pictures are decoded once into a file in the cache; those with a shorter side above `limit` are shrunk to it.
+
+    `decoder` device: JPEGs by the GPU where torchvision can, whose pixels differ a little from Pillow's.
+    """
+
+    limit: int | None = None
+    decoder: Literal["pillow", "device"] = "pillow"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.limit, int) and self.limit < 1:
+            raise SpecError(f"{self.limit} pixels. Use 1 and more, or none.", path="limit")
+
+
+@dataclass(frozen=True)
 class Data:
     """Which pictures, and what is done to them."""
 
@@ -38,6 +53,8 @@ class Data:
     mix: Mix = NoMix()
     subset: Subset | None = None
     unreadable: Literal["replaced", "refused"] = "replaced"  # a picture that cannot be read, by the next one, or the end
+    store: Stored | None = None  # of the training pictures
+    validate: Literal["val", "test"] = "val"  # the split that is measured on the way; test: as papers report their best epoch
 
 
 @dataclass(frozen=True)
@@ -64,6 +81,9 @@ class Recipe:
     tune: Tune = Everything()
     stop: EarlyStop | None = None
     precision: PrecisionName = "auto"
+    path: Literal["auto", "plain", "sent", "kept"] = "auto"  # plain: as defined, augmented by the host; sent: the same
+    # pictures, the rest one CUDA graph; kept: pictures on the device, all one graph. Each has draws of its own
+    deterministic: bool = False  # the same bits from every run on one kind of device, at some cost
     evaluate: Duration = Epochs(1)
     save: Duration = Epochs(1)
     keep: int = 2  # checkpoints

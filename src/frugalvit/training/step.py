@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from frugalvit.data.batch import Batch
+from frugalvit.data.batches import read
 from frugalvit.data.finish import normalize
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.randomness import Stream, numpy_generator, torch_generator
@@ -34,19 +35,23 @@ class Step:
         self.count = 0
         self.in_a_row = torch.zeros((), device=place.device)  # non-finite steps until now
         self.most_in_a_row = torch.zeros((), device=place.device)
+        self.notes: list[str] = []  # what is worth telling, until somebody does
+
+    def reader(self, batches: Dataset[Batch], numbers: range, workers: int) -> Iterator[Batch]:
+        """Those batches, as `take` wants them."""
+        return read(batches, numbers, workers)
 
     def take(self, batches: Sequence[Batch]) -> None:
         """Gradients of all batches, then one update; a step that is no number changes nothing and is counted."""
         state, recipe = self.state, self.recipe
         total = torch.zeros((), device=self.place.device)
-        remembered = [(one, one.clone()) for one in state.module.buffers()]  # the statistics of batch norms, for one
+        remembered = [(one, one.clone()) for one in changing_buffers(state.module)]
         for part, batch in enumerate(batches):
             loss = self.gradients(batch, state.step * recipe.accumulate + part)
             total = total + loss.detach()
         if state.scaler is not None:
             state.scaler.unscale_(state.optimizer)
-        parameters = [one for group in state.optimizer.param_groups for one in group["params"]]
-        norm = torch.nn.utils.clip_grad_norm_(parameters, recipe.clip or math.inf)
+        norm = total_norm(state.optimizer, recipe.clip)
         finite = torch.isfinite(total) & torch.isfinite(norm)
         for buffer, before in remembered:
             buffer.copy_(torch.where(finite, buffer, before))
@@ -111,3 +116,18 @@ class Step:
         values["nonfinite"] = round(values["nonfinite"] * self.count)
         self.sums, self.count = {}, 0
         return values
+
+
+def changing_buffers(module: nn.Module) -> list[Tensor]:
+    """What forward may change: the statistics of batch norms, for one. Buffers that are not saved are constants."""
+    parameters = {name for name, _ in module.named_parameters()}
+    return [value for name, value in module.state_dict(keep_vars=True).items() if name not in parameters]
+
+
+def total_norm(optimizer: torch.optim.Optimizer, clip: float | None) -> Tensor:
+    """The norm of all gradients together, which are shortened to `clip` where it is given."""
+    parameters = [one for group in optimizer.param_groups for one in group["params"]]
+    norm = torch.nn.utils.get_total_norm([one.grad for one in parameters if one.grad is not None])
+    if clip is not None:
+        torch.nn.utils.clip_grads_with_norm_(parameters, clip, norm)
+    return norm

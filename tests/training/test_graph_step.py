@@ -18,9 +18,9 @@ from frugalvit.data.store_device import OneSize
 from frugalvit.recipes.find import recipe
 from frugalvit.training import loop
 from frugalvit.training.devices import place_for
+from frugalvit.training.graph_step import GraphStep, NumberedBatches
 from frugalvit.training.prepare import Training, prepare
 from frugalvit.training.recipe import Recipe
-from frugalvit.training.resident import NumberedBatches, ResidentStep
 
 SIZES = ("dim=16", "depth=2", "batch=32", "schedule.warmup=Steps(4)", "log_every=1", "epochs=2", "drop_path=0.0")
 
@@ -36,14 +36,15 @@ def prepared(made: Recipe) -> Training:
     return prepare(made, {"train": source, "val": Digits().open("val", None)}, place_for("cpu", "fp32"))
 
 
-def on_device(training: Training) -> tuple[ResidentStep, NumberedBatches]:
+def on_device(training: Training) -> tuple[GraphStep, NumberedBatches]:
     source = training.sources["train"]
     pictures = np.stack([np.asarray(source.picture(index)) for index in range(len(source))])
     kept = OneSize(
         torch.from_numpy(pictures)[:, None], torch.from_numpy(source.labels), torch.ones(len(source), dtype=torch.bool)
     )
-    step = ResidentStep(training.recipe, training.state, training.place, training.clock, training.preprocess, kept)
-    return step, NumberedBatches(source.labels, training.recipe.data.order, training.recipe.seed, training.recipe.batch)
+    step = GraphStep(training.recipe, training.state, training.place, training.clock, training.preprocess, kept)
+    made, itself = training.recipe, np.arange(len(source))
+    return step, NumberedBatches(source.labels, made.data.order, made.seed, made.batch, itself)
 
 
 def weights(training: Training) -> dict[str, torch.Tensor]:

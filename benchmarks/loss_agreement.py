@@ -1,0 +1,329 @@
+"""Whether the fast ways compute what the plain path computes: the loss of the same training, step by step, in each of them.
+
+    python benchmarks/loss_agreement.py [MODEL:BATCH | FAMILY:ADD:BATCH ...] [--ways all] [--steps 200] [--data CIFAR]
+
+All ways begin with the same weights and see the same pictures, draws and learning rates (fused AdamW, 5e-4 after a warm-up).
+MODEL:BATCH trains a model by name on synthetic pictures whose class shows in a coarse pattern. FAMILY:ADD:BATCH is the recipe
+`small.cifar10`, `vit:spt+lsa:128` for one, with its augmentation on the device (path=kept), on the arrays in CIFAR or else on
+synthetic pictures. The ways:
+
+- plain: autocast to bf16, none of our Triton kernels, nothing compiled. What the others are compared with;
+- fp32: the same without autocast and TF32. Its distance from plain is what bf16 does, and the yardstick of all others;
+- kernels: as plain with our kernels, which is what runs by default;
+- compiled: that by torch.compile;
+- stream, compiled_stream: these two with bf16 between blocks too (precision=bf16_stream);
+- graph, compiled_graph: a step captured and replayed as a CUDA graph; of small.cifar10 alone, which is compiled where it is
+  long. `graph` is compared with `kernels` too, the same functions not captured.
+
+fp32 and plain always run. Every loss goes into loss_agreement_logs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+import frugalvit
+from frugalvit.data.arrays import ArrayFolder, Arrays
+from frugalvit.data.finish import normalize
+from frugalvit.data.randomness import Stream, torch_generator
+from frugalvit.data.source import Source
+from frugalvit.measure.latency import device_name
+from frugalvit.nn.attention import MultiHead
+from frugalvit.nn.mlp import TwoLayers
+from frugalvit.nn.shape import Image
+from frugalvit.training.devices import Place, place_for
+from frugalvit.training.duration import Steps
+from frugalvit.training.graph_step import COMPILED_FROM, COMPILER, GraphStep
+from frugalvit.training.prepare import prepare
+from frugalvit.training.schedule import Clock, Constant
+
+DEFAULT = ["deit_tiny_patch16_224:256", "deit_small_patch16_224:128", "vit:spt+lsa:128"]
+CLASSES = 10
+RATE = 5e-4
+WARMUP = 0.1  # of the steps
+CELLS = 4  # of a pattern, along each side
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a step is computed."""
+
+    precision: Literal["fp32", "bf16", "bf16_stream"] = "bf16"
+    kernels: bool = True
+    compiled: bool = False
+    captured: bool = False
+
+
+WAYS = {
+    "plain": Way(kernels=False),
+    "fp32": Way("fp32", kernels=False),
+    "kernels": Way(),
+    "compiled": Way(compiled=True),
+    "stream": Way("bf16_stream"),
+    "compiled_stream": Way("bf16_stream", compiled=True),
+    "graph": Way(captured=True),
+    "compiled_graph": Way(compiled=True, captured=True),
+}
+COMPARED = [(way, "plain") for way in WAYS if way != "plain"] + [("graph", "kernels"), ("compiled_graph", "compiled")]
+
+
+class Unfit(Exception):
+    """Why a way was not taken."""
+
+
+# ------------------------------------------------------------------------------------------------ pictures
+
+
+def synthetic(count: int, height: int, width: int, channels: int) -> Arrays:
+    """Noise over a coarse pattern of colors, one pattern a class."""
+    draw = np.random.default_rng(SEED)
+    labels_N = draw.integers(0, CLASSES, count)
+    cells_KRRC = draw.integers(0, 256, (CLASSES, CELLS, CELLS, channels), dtype=np.uint8)
+    row_H, column_W = np.arange(height) * CELLS // height, np.arange(width) * CELLS // width
+    images_NHWC = draw.integers(0, 256, (count, height, width, channels), dtype=np.uint8)
+    for image_HWC, label in zip(images_NHWC, labels_N, strict=True):
+        pattern_HWC = cells_KRRC[label][row_H][:, column_W]
+        image_HWC[:] = image_HWC - image_HWC // 8 + pattern_HWC // 8
+    return Arrays(images_NHWC, labels_N, [str(label) for label in range(CLASSES)], "synthetic")
+
+
+# ------------------------------------------------------------------------------------------------ trainings
+
+
+def without_kernels(module: nn.Module) -> None:
+    for part in module.modules():
+        if isinstance(part, MultiHead):
+            part.short = part.talks = False
+        elif isinstance(part, TwoLayers):
+            part.fused = False
+
+
+def model_losses(name: str, batch: int, way: Way, source: Arrays, place: Place, steps: int) -> list[float]:
+    """Of a model by name, whose pictures come in turn, as they are."""
+    device = place.device
+    module = frugalvit.model(name, classes=CLASSES, drop_path=0.1).build(seed=SEED).to(device).train()
+    module.stream = place.stream
+    if not way.kernels:
+        without_kernels(module)
+    forward = torch.compile(module) if way.compiled else module
+    optimizer = torch.optim.AdamW(module.parameters(), lr=RATE, weight_decay=0.05, fused=True)
+    image_NCHW = torch.from_numpy(source.images).permute(0, 3, 1, 2).contiguous().to(device)
+    label_N = torch.from_numpy(source.labels).to(device)
+    schedule, clock = Constant(Steps(round(WARMUP * steps))), Clock(steps, steps)
+    losses: list[Tensor] = []
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = schedule.lr(step, RATE, clock)
+        index_B = (torch.arange(batch, device=device) + step * batch) % len(label_N)
+        image_BCHW = normalize(image_NCHW[index_B], (0.5,) * image_NCHW.shape[1], (0.25,) * image_NCHW.shape[1])
+        draws_RB = module.random_draws(batch, torch_generator(device, SEED, step, Stream.DEPTH))
+        with place.autocast():
+            loss = cross_entropy(forward(image_BCHW, draws_RB)["class"], label_N[index_B], label_smoothing=0.1)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(loss.detach())
+    return torch.stack(losses).tolist()
+
+
+def recipe_losses(family: str, add: str, batch: int, way: Way, source: Source, place: Place, steps: int) -> list[float]:
+    """Of small.cifar10, by the functions of a `GraphStep` in every way."""
+    recipe = frugalvit.recipe("small.cifar10", f"model={family}", f"add={add}", f"batch={batch}", f"lr={RATE}", "path=kept")
+    total = COMPILED_FROM if way.compiled else 1  # by which a captured step chooses; the learning rate does not look at it
+    recipe = replace(recipe, duration=Steps(total), schedule=Constant(Steps(round(WARMUP * steps))), seed=SEED)
+    training = prepare(recipe, {"train": source}, place)
+    step, batches = training.step, training.batches
+    assert isinstance(step, GraphStep)
+    if not way.kernels:
+        without_kernels(training.state.module)
+    if not way.captured:
+        step.tried = True
+        if way.compiled:
+            step.prepared = torch.compile(step.prepared, dynamic=False, fullgraph=True, options=COMPILER)
+            step.terms = torch.compile(step.terms, dynamic=False, options=COMPILER)
+    losses = []
+    for number in range(steps):
+        step.take([batches[number]])
+        losses.append(step.taken()["loss"])
+        if step.notes:
+            raise Unfit("; ".join(step.notes))
+    return losses
+
+
+def losses_of(model: str, batch: int, name: str, source: Any, device: torch.device, steps: int) -> list[float]:
+    way = WAYS[name]
+    if device.type != "cuda" and way.captured:
+        raise Unfit("graphs need CUDA")
+    if device.type != "cuda" and name == "kernels":
+        raise Unfit("our kernels need CUDA, and without them this is plain")
+    torch._dynamo.reset()
+    place = Place(device, way.precision)
+    if ":" in model:
+        family, add = model.split(":")
+        return recipe_losses(family, add, batch, way, source, place, steps)
+    return model_losses(model, batch, way, source, place, steps)
+
+
+# ------------------------------------------------------------------------------------------------ the comparison
+
+
+def compare(item: str, arguments: argparse.Namespace, device: torch.device) -> tuple[dict[str, Any], dict[str, list[float]]]:
+    """A row, and the losses of each way that was taken."""
+    model, _, batch = item.rpartition(":")
+    source, data = pictures_for(model, arguments)
+    curves: dict[str, list[float]] = {}
+    spent: dict[str, float] = {}
+    skipped: dict[str, str] = {}
+    for name, way in WAYS.items():
+        if name not in ("plain", "fp32", *arguments.ways) or (way.captured and ":" not in model):
+            continue
+        began = time.perf_counter()
+        try:
+            curves[name] = losses_of(model, int(batch), name, source, device, arguments.steps)
+        except Unfit as error:
+            skipped[name] = str(error)
+        spent[name] = time.perf_counter() - began
+        print(f"{item} {name}: {skipped.get(name, f'{spent[name]:.1f} s')}", flush=True)
+    tenth = max(arguments.steps // 10, 1)
+    row = {
+        "model": model,
+        "batch": int(batch),
+        "steps": arguments.steps,
+        "pictures": len(source),
+        "ways": {
+            name: {
+                "first": round(statistics.fmean(losses[:tenth]), 5),
+                "last": round(statistics.fmean(losses[-tenth:]), 5),
+                "seconds": round(spent[name], 1),
+            }
+            for name, losses in curves.items()
+        },
+        "differences": differences(curves),
+        "skipped": skipped,
+        "where": {"device": device_name(device), "torch": torch.__version__, "data": data, "commit": arguments.commit},
+    }
+    return row, curves
+
+
+def pictures_for(model: str, arguments: argparse.Namespace) -> tuple[Source, str]:
+    """And what to call them."""
+    if ":" in model and arguments.data is not None:
+        return ArrayFolder(0.0).open("train", arguments.data), "of arrays"
+    image = Image(32, 32) if ":" in model else frugalvit.model(model).image
+    return synthetic(arguments.pictures, image.height, image.width, image.channels), "synthetic"
+
+
+def differences(curves: dict[str, list[float]]) -> list[dict[str, Any]]:
+    """Mean and largest distance of the losses, step by step; the ratio is that of the mean to fp32's from plain."""
+    found: list[dict[str, Any]] = []
+    for way, against in COMPARED:
+        if way in curves and against in curves:
+            apart = [abs(one - other) for one, other in zip(curves[way], curves[against], strict=True)]
+            found.append({"way": way, "against": against, "mean": statistics.fmean(apart), "largest": max(apart)})
+    yardstick = found[0]["mean"]
+    assert (found[0]["way"], found[0]["against"]) == ("fp32", "plain")
+    return [
+        {
+            **one,
+            "mean": float(f"{one['mean']:.4g}"),
+            "largest": float(f"{one['largest']:.4g}"),
+            "ratio": round(one["mean"] / yardstick, 3) if yardstick else None,
+        }
+        for one in found
+    ]
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    """The rows as Markdown; those measured in other runs of this script keep their own commit and device."""
+    lines = [
+        "# Whether the fast ways compute what the plain path computes",
+        "",
+        "`python benchmarks/loss_agreement.py`: the same training in several ways (the same weights at first, pictures, draws "
+        "and learning rates), and how far its losses are from those of another way, step by step. The yardstick is fp32 "
+        "against plain, which is the noise of bf16: a way whose ratio to it is about 1 or below is as far from plain as "
+        "rounding takes it. What each way is stands at the top of the script. First and last: the mean loss of the first and "
+        "of the last tenth of the steps, so that one sees it learn.",
+        "",
+        "| model | batch | way | first | last | against | mean difference | largest | ratio to the yardstick |",
+        "|---|---:|---|---:|---:|---|---:|---:|---:|",
+    ]
+    for row in rows:
+        plain = row["ways"]["plain"]
+        cells = [row["model"], str(row["batch"]), "plain", f"{plain['first']:.4f}", f"{plain['last']:.4f}"]
+        lines.append(f"| {' | '.join(cells)} | | | | |")
+        for one in row["differences"]:
+            way = row["ways"][one["way"]]
+            ratio = "none" if one["ratio"] is None else f"{one['ratio']:.3f}"
+            cells = [row["model"], str(row["batch"]), one["way"], f"{way['first']:.4f}", f"{way['last']:.4f}"]
+            cells += [one["against"], f"{one['mean']:.2e}", f"{one['largest']:.2e}", ratio]
+            lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "| model | batch | steps | pictures | not taken | device | torch | commit |"]
+    lines += ["|---|---:|---:|---|---|---|---|---|"]
+    for row in rows:
+        where = row["where"]
+        missing = "; ".join(f"{name}: {why}" for name, why in row["skipped"].items()) or "none"
+        cells = [row["model"], str(row["batch"]), str(row["steps"]), f"{row['pictures']:,} {where['data']}", missing]
+        lines.append(f"| {' | '.join([*cells, where['device'], where['torch'], where['commit']])} |")
+    return "\n".join(lines) + "\n"
+
+
+def commit() -> str:
+    found = subprocess.run(["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"
+
+
+def ways_named(text: str) -> list[str]:
+    names = list(WAYS) if text == "all" else text.split(",")
+    wrong = [name for name in names if name not in WAYS]
+    if wrong:
+        raise argparse.ArgumentTypeError(f"'{wrong[0]}' is no way. Use all, or some of {', '.join(WAYS)}.")
+    return names
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("items", nargs="*", default=DEFAULT, metavar="MODEL:BATCH")
+    parser.add_argument(
+        "--ways", type=ways_named, default="all", help=f"all, or some, separated by commas, of {', '.join(WAYS)}"
+    )
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--pictures", type=int, default=2048, help="synthetic ones")
+    parser.add_argument("--data", type=Path, help="arrays for small.cifar10")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--commit", default=commit())
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    arguments = parser.parse_args()
+    device = place_for(arguments.device, "bf16").device
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    logs = arguments.out / "loss_agreement_logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    saved = arguments.out / "loss_agreement.json"
+    earlier = json.loads(saved.read_text())["rows"] if saved.exists() else []
+    rows = {(row["model"], row["batch"]): row for row in earlier}
+    for item in arguments.items:
+        row, curves = compare(item, arguments, device)
+        rows[row["model"], row["batch"]] = row
+        print(json.dumps(row), flush=True)
+        lines = [json.dumps({"way": way, "losses": [float(f"{loss:.7g}") for loss in curve]}) for way, curve in curves.items()]
+        (logs / f"{item.replace(':', '-').replace('+', '-')}.jsonl").write_text("\n".join(lines) + "\n")
+        saved.write_text(json.dumps({"rows": list(rows.values())}, indent=2) + "\n")
+        (arguments.out / "loss_agreement.md").write_text(page(list(rows.values())))
+    print(page(list(rows.values())))
+
+
+if __name__ == "__main__":
+    main()

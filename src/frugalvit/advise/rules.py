@@ -1,0 +1,277 @@
+"""The rules: each a small function from facts to a choice, with the paper that it comes from. No torch.
+
+Numbers are the papers' (docs/papers has the pages); where a threshold is ours, the source says so.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from frugalvit.advise.facts import Facts, Machine
+from frugalvit.advise.plan import Plan
+
+AUGREG = "Steiner et al. 2022 (AugReg)"
+DEIT = "Touvron et al. 2021 (DeiT)"
+CONVIT = "d'Ascoli et al. 2021 (ConViT)"
+SMALL = "Lee et al. 2021 (SPT, LSA)"
+OURS = "ours"
+
+ENOUGH = 1_000_000  # pictures from which on training from scratch is worth its cost; AugReg tested transfer below
+MANY = 5_000_000  # between ImageNet-1k and ImageNet-21k, AugReg's two sizes of data
+IMAGENET = 1_281_167  # pictures to train on
+TINY_SIDE = 48  # pixels up to which pictures are treated as of 32, and then up to which as of 64: Lee et al.'s two sizes
+SMALL_SIDE = 96
+LOCAL = 50_000  # pictures from which on ConViT was trained at 224 pixels
+UNEVEN = 10  # as in `data check`
+FEW = 10  # pictures of a class, as in `data check`
+LARGE = 1024  # pixels, as in `data check`
+LONG = 14 * 24  # hours
+MOST_EPOCHS = 100  # of a transfer
+PETS, PETS_SEEN, GROWTH = 3312, 500 * 512, 0.62  # AugReg's shortest transfer, and how others grow from it
+
+Start = Literal["digits", "transfer", "small", "local", "imagenet", "many"]
+Preset = Literal["none", "light1", "light2", "medium1", "medium2"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One decision: about what, what was chosen, why, and who says so."""
+
+    about: str
+    chosen: str
+    why: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """AugReg's setting for a size of model and of data."""
+
+    preset: Preset
+    regularization: float
+    weight_decay: float
+
+
+# ------------------------------------------------------------------------------------------------ which way
+
+
+def start_of(facts: Facts, init: str) -> Start:
+    """The way to train: by the data, and by whether released weights may be used ("none": they may not)."""
+    if init not in ("auto", "none"):
+        return "transfer"
+    if facts.known == "digits":
+        return "digits"
+    if init == "auto" and facts.pictures < ENOUGH:
+        return "transfer"
+    if facts.side <= SMALL_SIDE or facts.pictures < LOCAL:
+        return "small"
+    if facts.pictures < ENOUGH:
+        return "local"
+    return "imagenet" if facts.pictures < MANY else "many"
+
+
+def start(facts: Facts, init: str) -> Choice:
+    """Whether to begin from released weights."""
+    count = f"{facts.pictures:,} pictures"
+    if init not in ("auto", "none"):
+        return Choice("start", f"the weights of {init}", "you named them", "--init")
+    if facts.known == "digits":
+        return Choice("start", "from scratch", "8 x 8 gray digits are unlike anything that weights were released for", OURS)
+    if facts.pictures < ENOUGH:
+        known = (
+            "with 3 thousand pictures (Pets) no amount of training from scratch came near to transfer; with 30 thousand "
+            "(Resisc45) a hundred times the compute came close and still lost"
+        )
+        if init == "auto":
+            return Choice("start", "released weights", f"{count} are few: {known}", f"{AUGREG}, §4.2 and Figure 2")
+        why = f"--init none. Released weights would be better, were they allowed: {count} are few, and {known}"
+        return Choice("start", "from scratch", why, f"{AUGREG}, §4.2 and Figure 2")
+    why = f"{count}: DeiT needs no other data from ImageNet's {IMAGENET:,} on"
+    return Choice("start", "from scratch", why, f"{DEIT}, Table 9; the threshold of {ENOUGH:,} is ours")
+
+
+# ------------------------------------------------------------------------------------------------ transfer
+
+
+def weights() -> Choice:
+    why = "one file a size, the one with the best accuracy where it was pre-trained: as good as trying many in most cases"
+    return Choice("weights", "pre-trained on ImageNet-21k for 300 epochs", why, f"{AUGREG}, §4.3 and §4.5")
+
+
+def transfer_image(facts: Facts) -> Choice:
+    """The side of the pictures that a released model is given."""
+    if facts.side <= SMALL_SIDE:
+        why = f"pictures of {facts.side} pixels are enlarged; CIFAR-10 gave 99.1 at 224 and at 384 alike"
+        return Choice("image", "224", why, f"{DEIT}, Table 7")
+    why = "384 pixels gave 3.3 points more on ImageNet (S/16: 80.46, 83.73) for 3.4 times the multiply-accumulates"
+    return Choice("image", "224", why, f"{AUGREG}, Table 3")
+
+
+def transfer_augment() -> Choice:
+    why = "stronger augmentation and regularization did not help where released models are transferred"
+    return Choice("augment", "crop and flip alone", why, f"{AUGREG}, Figure 2")
+
+
+def transfer_epochs(pictures: int) -> int:
+    """Epochs in which as many pictures are seen as in AugReg's transfers (Table 4), grown by a power of the data's size.
+
+    500 steps of 512 for 3,312 pictures (Pets), 2,500 for 50,000 (CIFAR-100), 20,000 for 1.28 M (ImageNet): within 8 %.
+    """
+    seen = PETS_SEEN * (pictures / PETS) ** GROWTH
+    return max(1, min(MOST_EPOCHS, round(seen / pictures)))
+
+
+def transfer_length(facts: Facts) -> Choice:
+    epochs = transfer_epochs(facts.pictures)
+    why = (
+        "about as many pictures as AugReg's transfers saw: 256 thousand for 3,312 (Pets), 1.28 M for 50,000 (CIFAR-100), "
+        f"10.2 M for 1.28 M (ImageNet); never more than {MOST_EPOCHS} epochs"
+    )
+    return Choice("length", f"{epochs} epochs", why, f"{AUGREG}, Table 4; in between, ours")
+
+
+def transfer_recipe() -> Choice:
+    why = "AdamW, lower blocks learn slower by 0.75 a block; AugReg's own SGD is `augreg.to_folder`"
+    return Choice("recipe", "transfer.folder", why, OURS)
+
+
+# ------------------------------------------------------------------------------------------------ from scratch
+
+
+def small_recipe(facts: Facts) -> Choice:
+    """The protocol for small pictures: the nearest of Lee et al.'s two sizes, always with SPT and LSA."""
+    side = small_side(facts)
+    if facts.side > SMALL_SIDE:
+        why = (
+            f"{facts.pictures:,} pictures are too few for 224 pixels without released weights; shrunk to 64, SPT and LSA help: "
+        )
+    else:
+        why = f"pictures of {facts.side} pixels, from scratch: "
+    why += "ViT 93.58 -> 94.53 on CIFAR-10, 73.81 -> 76.92 on CIFAR-100, 57.07 -> 61.07 on Tiny ImageNet"
+    return Choice("recipe", f"SPT and LSA, at {side} pixels", why, f"{SMALL}, §3 and the results on small data sets")
+
+
+def small_length() -> Choice:
+    why = "the paper's 100 epochs walk three permutations each"
+    return Choice("length", "300 passes", why, f"{SMALL}, its released code")
+
+
+def small_side(facts: Facts) -> int:
+    return 32 if facts.side <= TINY_SIDE else 64
+
+
+def local_recipe(facts: Facts) -> Choice:
+    share = facts.pictures / IMAGENET
+    why = (
+        f"{share:.0%} of ImageNet's pictures: attention that begins as a convolution pays with few. ConViT-S against DeiT-S: "
+        "47.8 against 34.8 with 5 %, 59.6 against 48.0 with 10 %, 73.7 against 66.1 with 30 %"
+    )
+    return Choice("recipe", "ConViT", why, f"{CONVIT}, Table 2")
+
+
+def local_epochs(pictures: int) -> int:
+    """As many pictures as 300 epochs of ImageNet have (ConViT, Table 2), but at most 1,000 epochs."""
+    return 300 if pictures >= ENOUGH else min(1000, round(300 * IMAGENET / pictures))
+
+
+def local_length(facts: Facts) -> Choice:
+    why = "fewer pictures, more epochs, so that as many are seen as in 300 epochs of ImageNet; CIFAR-100 overfits after 1,000"
+    return Choice("length", f"{local_epochs(facts.pictures)} epochs", why, f"{CONVIT}, Table 2 and supplementary C")
+
+
+def imagenet_recipe() -> Choice:
+    why = "RandAugment, mixup, cutmix, erasing, repeated augmentation and stochastic depth stand in for more data"
+    return Choice("recipe", "DeiT's", why, f"{DEIT}, Table 9")
+
+
+def imagenet_length() -> Choice:
+    why = "as published; without a teacher nothing is gained after 400"
+    return Choice("length", "300 epochs", why, f"{DEIT}, Table 9; deit issue 66")
+
+
+def augreg_setting(pictures: int, epochs: int, model: str) -> Setting:
+    """Augmentation, regularization and weight decay for a size (Ti/16, S/32, S/16, B/32, B/16, L/16), by Figure 4."""
+    base = model[0] in "BL"
+    decay = 0.1 if base or pictures < MANY else 0.03
+    if pictures < MANY:  # ImageNet-1k: always augment, and regularize from B on
+        preset: Preset = "light1" if model == "Ti/16" else "medium2"
+        return Setting(preset, 0.1 if base else 0.0, decay)
+    if epochs < 100:  # ImageNet-21k, 30 epochs: almost everything hurts
+        short: dict[str, Preset] = {"B/16": "light1", "L/16": "light2"}
+        return Setting(short.get(model, "none"), 0.0, decay)
+    long: dict[str, Preset] = {"S/16": "light1", "B/32": "light2", "B/16": "medium1", "L/16": "medium2"}
+    return Setting(long.get(model, "none"), 0.0, decay)
+
+
+def many_recipe(facts: Facts, setting: Setting) -> Choice:
+    chosen = f"AugReg's: {setting.preset}, regularization {setting.regularization:g}, weight decay {setting.weight_decay:g}"
+    why = f"with {facts.pictures:,} pictures and 30 epochs, augmentation and regularization hurt all but the largest models"
+    return Choice("recipe", chosen, why, f"{AUGREG}, §4.4 and Figure 4")
+
+
+def many_length() -> Choice:
+    why = "30 epochs of ImageNet-21k cost what 300 of ImageNet-1k do, and transfer better"
+    return Choice("length", "30 epochs", why, f"{AUGREG}, §4.3 and Figure 3")
+
+
+def many_bias(classes: int) -> float:
+    """The head's first bias: each class at a probability of 1 / classes (AugReg: -6.9 for 1,000, -10 for 21,843)."""
+    return -round(math.log(classes), 1)
+
+
+def digits_recipe() -> Choice:
+    why = "a small ViT made for these digits; 98.6 and 97.8 of 500 held-out ones (seeds 0, 1; docs/notebook.md)"
+    return Choice("recipe", "vit.digits", why, OURS)
+
+
+# ------------------------------------------------------------------------------------------------ whatever the way
+
+
+def balances(facts: Facts) -> bool:
+    """Whether rare classes are to be drawn as often as common ones. Public data sets are left as their papers had them."""
+    return facts.uneven >= UNEVEN and not facts.known and facts.pictures < ENOUGH
+
+
+def order(facts: Facts) -> Choice:
+    why = (
+        f"the largest class has {facts.most:,} pictures, the smallest {facts.least:,}, so the rare ones would hardly count; "
+        "accuracy over all pictures may fall for it, so read that of each class (`evaluate`)"
+    )
+    source = f"Kang et al. 2020 (class-balanced sampling); the threshold of {UNEVEN} times is ours"
+    return Choice("order", "every class equally often", why, source)
+
+
+def batch(plan: Plan, machine: Machine) -> Choice:
+    full = plan.candidate.batch
+    why = f"a batch of {full} does not fit {machine.memory / 2**30:.0f} GiB; the gradients of several are added up instead"
+    return Choice("batch", f"{plan.accumulate} x {plan.batch}", why, OURS)
+
+
+def notes(facts: Facts) -> tuple[str, ...]:
+    """What else there is to know."""
+    found = []
+    if facts.unreadable:
+        found.append(
+            f"{len(facts.unreadable)} of {facts.looked} pictures that were looked at cannot be read (the first: "
+            f"{facts.unreadable[0]}). Training replaces them by others; `frugalvit data check` names all."
+        )
+    if facts.least < FEW:
+        found.append(f"The smallest class has {facts.least} pictures. Add some, or merge classes.")
+    if facts.gray == facts.looked - len(facts.unreadable) and facts.known != "digits":
+        found.append("The pictures are gray. They are read as color pictures, which released weights expect.")
+    elif facts.gray and facts.known != "digits" and not facts.known:
+        found.append(f"{facts.gray} of {facts.looked} pictures looked at are gray; all are read as color pictures.")
+    if facts.side > LARGE:
+        found.append("The pictures are large. Shrink them once, to 512 or so: decoding would take most of the time.")
+    if not facts.held:
+        found.append("Nothing is held out for validation. Use holdout=0.1, or add val/.")
+    return tuple(found)
+
+
+def too_long(takes: float, hours: float | None) -> tuple[str, ...]:
+    """A word where nobody would wait."""
+    if hours is not None or takes <= LONG:
+        return ()
+    return ("That is longer than anyone waits. Say --hours for what fits this machine, or advise on a faster one.",)

@@ -1,0 +1,204 @@
+"""How a training begins: its data, its description, its first weights, and what is worth a word before it starts."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from frugalvit.data.ahead import WAITING, Reading, advice
+from frugalvit.data.batches import TrainingBatches
+from frugalvit.data.dataset import opened_splits
+from frugalvit.data.digits import Digits
+from frugalvit.data.files import refuse_other_classes
+from frugalvit.data.source import SPLITS, Source
+from frugalvit.data.split import NoSplit
+from frugalvit.data.store import Store
+from frugalvit.data.subset import FirstClasses
+from frugalvit.errors import DataError, SpecError
+from frugalvit.nn.network import Network
+from frugalvit.nn.shape import MapShape, Shape
+from frugalvit.report.progress import Display
+from frugalvit.report.record import RunFolder
+from frugalvit.spec import encode, read
+from frugalvit.training.duration import Duration
+from frugalvit.training.loop import Record
+from frugalvit.training.optimizer import Sgd, peak_lr
+from frugalvit.training.prepare import Training
+from frugalvit.training.recipe import Recipe
+from frugalvit.training.schedule import Clock
+from frugalvit.training.state import latest
+from frugalvit.weights.fetch import fetch
+from frugalvit.weights.load import load_weights
+
+KNOWN_LR = {"AdamW": (1e-6, 1e-2), "Sgd": (1e-4, 1.0), "Muon": (1e-6, 0.1)}  # of the papers' recipes, per 256 pictures
+SMALL = 10**9  # multiply-accumulates of a batch's forward pass, about
+
+
+def opened(recipe: Recipe, data: str | Path | Mapping[str, Source] | None) -> dict[str, Source]:
+    """Ready sources as they are; a path in full, so that pictures keep their names wherever the run is resumed."""
+    if isinstance(data, Mapping):
+        if "train" not in data or not set(data) <= set(SPLITS):
+            raise DataError(f"splits {sorted(data)}. Give train, and val and test where there are any.", path="data")
+        return dict(data)
+    root = Path(data).resolve() if data else None
+    if root is not None and isinstance(recipe.data.dataset, Digits):
+        raise DataError(
+            "the digits come with the package. Leave --data out, or choose a recipe for your pictures.", path="--data"
+        )
+    return all_splits(recipe, root)
+
+
+def all_splits(recipe: Recipe, root: Path | None) -> dict[str, Source]:
+    """Train and validation, and the test split where there is another one; it is read when all is done."""
+    dataset = recipe.data.dataset
+    sources = opened_splits(dataset, root, recipe.data.subset)
+    try:
+        test = dataset.open("test", root)
+    except NoSplit:
+        return sources
+    if isinstance(recipe.data.subset, FirstClasses):
+        test = recipe.data.subset.pick(test)
+    if "val" in sources and test.fingerprint() == sources["val"].fingerprint():
+        return sources
+    refuse_other_classes(test.classes, sources["train"].classes, "test", "train")
+    return sources | {"test": test}
+
+
+def description(training: Training, model: nn.Module | None, objective: nn.Module | None) -> dict[str, Any]:
+    """What a run is: its recipe and its data. Resuming checks that both are the same."""
+    found = encode(training.recipe)
+    found["data_fingerprint"] = {name: source.fingerprint() for name, source in training.sources.items()}
+    if model is not None:
+        found["ready_model"] = type(model).__name__  # such a run cannot be rebuilt from JSON
+    if objective is not None:
+        found["ready_objective"] = type(objective).__name__
+    return found
+
+
+def own_module(model: nn.Module | None) -> Any:
+    return model if model is None or isinstance(model, Network) else Wrapped(model)
+
+
+class Wrapped(nn.Module):
+    """A module of the user's that returns logits, as one that returns a dict of heads."""
+
+    draws = 0
+    layers: tuple[nn.Module, ...] = ()
+    stream: torch.dtype | None = None
+
+    def __init__(self, inner: nn.Module):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, image_BCHW: Tensor, draws: Tensor | None = None) -> dict[str, Tensor]:
+        outputs = self.inner(image_BCHW)
+        return outputs if isinstance(outputs, dict) else {"class": outputs}
+
+
+def enough_threads(training: Training) -> None:
+    """One thread for small products on a CPU: several would spend their time waiting for each other."""
+    module, place = training.state.module, training.place
+    counted = place.device.type == "cpu" and isinstance(module, Network) and len(module.shapes) > 0
+    if counted and products(module) * training.recipe.batch < SMALL:
+        torch.set_num_threads(1)
+
+
+def products(module: Network) -> int:
+    """The multiply-accumulates of a picture's forward pass, about: each parameter once for every token or place."""
+    last = module.shapes[-1]
+    if isinstance(last, Shape):
+        return sum(one.numel() for one in module.parameters()) * last.length
+    places = [(part, shape) for _, part, shape in module.places() if isinstance(shape, MapShape)]
+    return sum(one.numel() * shape.height * shape.width for part, shape in places for one in part.parameters())
+
+
+def begun_from(out: Path) -> str:
+    """The weights that the run in a folder began from, so that resuming it need not name them again."""
+    return str(RunFolder(out).recipe().get("init", "")) if (out / "recipe.json").exists() else ""
+
+
+def initialized(training: Training, init: str, origin: str) -> list[str]:
+    """Start from given weights, if there are any, and return what there is to say of them. Before a folder is made."""
+    if not init:
+        return []
+    fetched = fetch(init)
+    if not (origin or fetched.origin):
+        raise SpecError(f"whose names does {fetched.path} have? Say --origin.", path="--init")
+    with warnings.catch_warnings(record=True) as notices:
+        warnings.simplefilter("always")
+        load_weights(training.state.module, fetched.path, origin or fetched.origin)
+    if training.state.average is not None:
+        training.state.average.load(training.state.module.state_dict())
+    return [str(notice.message) for notice in notices]
+
+
+def lengthen(out: Path, training: Training, described: Mapping[str, Any], where: Mapping[str, Any], display: Display) -> None:
+    """Write the new length into the recipe of a run, and say how the learning rate changes where it goes on."""
+    saved = latest(out / "state")
+    if not (out / "recipe.json").exists() or saved is None:
+        return
+    old = RunFolder(out).recipe()
+    before = replace(training.recipe, duration=read(old["duration"], Duration, {}))
+    step = int(saved.stem.removeprefix("step-"))
+    clocks = [
+        Clock(one.duration.steps(training.clock.per_epoch, 0), training.clock.per_epoch) for one in (before, training.recipe)
+    ]
+    rates = [before.schedule.lr(step, training.step.peak, clock) for clock in clocks]
+    with RunFolder.resume(out, {**described, "duration": old["duration"]}, where) as folder:  # all else must be as it was
+        folder.replace_recipe(described)
+    display.note(
+        f"extended from {clocks[0].total} to {clocks[1].total} steps: the learning rate at step {step} goes from "
+        f"{rates[0]:.3g} to {rates[1]:.3g}"
+    )
+
+
+def begin(training: Training, folder: RunFolder, notices: Sequence[str], display: Display) -> None:
+    """Continue from the newest checkpoint, or start with what `initialized` left."""
+    saved = latest(folder.path / "state")
+    if saved is not None:
+        training.state.load(saved)
+        folder.cut(training.state.step)
+        display.note(f"resumed at step {training.state.step} of {training.clock.total}")
+        return
+    folder.cut(-1)
+    for text in (*cautions(training), *notices):
+        display.note(text)
+
+
+def cautions(training: Training) -> Iterator[str]:
+    """What is worth a word before the first step."""
+    recipe = training.recipe
+    peak = peak_lr(recipe.optimizer, recipe.pictures)
+    yield (
+        f"{len(training.sources['train'])} pictures, {recipe.pictures} a step, {training.clock.total} steps; "
+        f"peak learning rate {peak:.3g}; {training.place.device}, {training.place.precision}"
+    )
+    if training.note:
+        yield training.note
+    low, high = KNOWN_LR[type(recipe.optimizer).__name__]
+    per = peak * 256 / recipe.pictures
+    if not low <= per <= high:
+        kind = "SGD" if isinstance(recipe.optimizer, Sgd) else type(recipe.optimizer).__name__
+        known = f"what is known to work with {kind}, {low:g} to {high:g}"
+        yield f"caution: a learning rate of {per:.2g} per 256 pictures is outside {known}"
+
+
+def reading_advice(training: Training, workers: int, record: Record) -> str:
+    """What to do where much of the time is spent waiting for data."""
+    share = record.values.get("time_waiting", 0.0)
+    if not share > WAITING:
+        return ""
+    source = training.batches.source if isinstance(training.batches, TrainingBatches) else None
+    kept: Literal["encoded", "stored", "on the device"] = "encoded" if source is not None else "on the device"
+    side = 0
+    if isinstance(source, Store):
+        kept, side = "stored", int(min(source.heights.min(), source.widths.min()))
+    image = min(training.preprocess.height, training.preprocess.width)
+    return advice(share, Reading(kept, workers, os.cpu_count() or 1, side, image))

@@ -1,0 +1,331 @@
+"""The verb bench: how fast a model or a recipe runs here, and what it waits for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from frugalvit.cli.console import (
+    AsJson,
+    DataPath,
+    Device,
+    Overrides,
+    Quiet,
+    With,
+    Workers,
+    app,
+    console,
+    own_parts,
+    refuse_existing,
+    stderr,
+)
+from frugalvit.cli.models import is_saved, model_or_saved
+from frugalvit.errors import DataError, SpecError
+
+if TYPE_CHECKING:
+    from frugalvit.data.source import Source
+    from frugalvit.measure.latency import Speed
+    from frugalvit.nn.architecture import Architecture
+    from frugalvit.training.devices import Place
+    from frugalvit.training.recipe import Recipe
+
+BATCH = {"cpu": 4, "mps": 32, "cuda": 256}  # of a model; a recipe has its own
+ENDINGS = (".json", ".md")
+Row = dict[str, Any]
+
+
+@app.command()
+def bench(
+    name: Annotated[str, typer.Argument(metavar="RECIPE|MODEL", help="See `list recipes` and `list models`; or a run folder.")],
+    overrides: Overrides = None,
+    data: DataPath = None,
+    device: Device = "auto",
+    batch: Annotated[int | None, typer.Option("--batch", min=1, help="Pictures in a batch. Default: the recipe's.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Steps in a round. Default: half a second's.")] = None,
+    workers: Workers = 0,
+    out: Annotated[Path | None, typer.Option("--out", help="A file to write: .json or .md.")] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    with_: With = None,
+) -> None:
+    """Measure how fast a model or a recipe runs here: images/s, memory, the share of the device's peak, waiting for data."""
+    from frugalvit.training.devices import place_for
+
+    if out is not None:
+        if out.suffix not in ENDINGS:
+            raise SpecError(f"'{out.suffix}' is no ending of a report. Use {' or '.join(ENDINGS)}.", path=f"--out {out}")
+        refuse_existing(out)
+    parts = own_parts(with_ or [])
+    if is_recipe(name):
+        from frugalvit.recipes.find import recipe
+
+        chosen = recipe(name, *(overrides or []), parts=parts)
+        chosen = chosen if batch is None else replace(chosen, batch=batch)
+        place = place_for(device, chosen.precision)
+        with Line(quiet) as line:
+            found = of_recipe(chosen, data, place, workers, steps, line)
+    else:
+        if data is not None:
+            raise SpecError("a model is measured on noise. Name a recipe to measure the reading of data.", path="--data")
+        place = place_for(device, "auto")
+        model = model_or_saved(name, overrides or [], parts)
+        with Line(quiet) as line:
+            found = of_model(model, batch or BATCH[place.device.type], place, steps, line)
+    found = {"name": name, "overrides": overrides or [], **found, "environment": environment_of(place)}
+    if out is not None:
+        write(out, found)
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    console.print(f"[bold]{name}[/bold]  {where(found)}")
+    console.print(table(found["rows"]))
+    for note in found["notes"]:
+        console.print(note, markup=False)
+
+
+def is_recipe(name: str) -> bool:
+    """By its name; where no model has it either, a point or a colon makes it one, so that the message fits."""
+    from frugalvit.recipes.find import functions
+    from frugalvit.zoo.find import functions as models
+
+    if name in functions() or (Path(name) / "recipe.json").is_file() or (name.endswith(".json") and Path(name).is_file()):
+        return True
+    base = name.partition("+")[0]
+    if base in models() or base.startswith(("timm:", "torchvision:")) or is_saved(name):
+        return False
+    return "." in name or ":" in name
+
+
+# ------------------------------------------------------------------------------------------------ what is measured
+
+
+def of_model(model: Architecture, batch: int, place: Place, steps: int | None, line: Line) -> dict[str, Any]:
+    """Prediction with one picture and with a batch, and a training step."""
+    from frugalvit.measure.cost import cost
+    from frugalvit.measure.latency import FORWARD, TRAINING, inference_speeds, matrix_peak, memory_for, share_of_peak
+    from frugalvit.training.throughput import model_speeds
+
+    costs, precision = cost(model), product_type(place)
+    line.say("the device's matrix products")
+    peak = matrix_peak(place.device, precision)
+    found: list[tuple[Speed, int]] = []
+    for size in dict.fromkeys((1, batch)):
+        with memory_for(size, place.device):
+            speed = line.follow("inference", inference_speeds(model.build(seed=0), size, place.device, precision, calls=steps))
+        found.append((speed, FORWARD))
+    with memory_for(batch, place.device):
+        speed = line.follow("training", model_speeds(model, batch, place, calls=steps))
+    found.append((speed, TRAINING))
+    peak = max(peak, matrix_peak(place.device, precision))  # once more: others may have used the machine
+    rows = [row(speed) | {"share_of_peak": share_of_peak(speed, costs.macs, passes, peak)} for speed, passes in found]
+    notes = [
+        f"{costs.parameters:,} parameters, {costs.macs / 1e6:,.1f} M MACs a picture. Peak: {peak / 1e12:,.3g} TFLOP/s, "
+        f"a matrix product in {place.precision} measured in this run; training counts three forward passes."
+    ]
+    return {
+        "kind": "model",
+        "batch": batch,
+        "compiled": place.device.type == "cuda",
+        "parameters": costs.parameters,
+        "macs": costs.macs,
+        "peak_flops": peak,
+        "rows": rows,
+        "notes": notes,
+    }
+
+
+def of_recipe(recipe: Recipe, data: Path | None, place: Place, workers: int, steps: int | None, line: Line) -> dict[str, Any]:
+    """Its training step on a batch that lies on the device, and its loop with the data read."""
+    from frugalvit.beginning import enough_threads
+    from frugalvit.measure.latency import memory_for
+    from frugalvit.report.progress import Hint
+    from frugalvit.training.prepare import prepare
+    from frugalvit.training.throughput import fed_speeds, long, measurable, noise_for, still_speeds
+
+    recipe, notes = measurable(recipe), []
+    sources = sources_of(recipe, data)
+    if not sources:
+        recipe = long(recipe)
+        notes.append("No data: its step was measured on noise alone. Say --data PATH to measure the reading too.")
+    with memory_for(recipe.batch, place.device):
+        line.say("preparing")
+        training = prepare(recipe, sources or noise_for(recipe), place)
+        enough_threads(training)
+        notes += [training.note] if training.note else []
+        still = line.follow("synthetic", still_speeds(training, calls=steps))
+        rows = [row(still)]
+        if sources:
+            fed = line.follow("with data", fed_speeds(training, workers, calls=steps))
+            rows.append(row(fed))
+            notes.append(f"With data it runs at {fed.images_per_second / still.images_per_second:.0%} of the synthetic speed.")
+            hint = Hint().of({"time_waiting": rows[-1]["waiting"]})
+            notes += [hint] if hint else []
+    notes += training.step.notes
+    return {
+        "kind": "recipe",
+        "batch": recipe.batch,
+        "accumulate": recipe.accumulate,
+        "workers": workers,
+        "path": training.recipe.path,
+        "rows": rows,
+        "notes": notes,
+    }
+
+
+def sources_of(recipe: Recipe, data: Path | None) -> dict[str, Source]:
+    """The recipe's data; nothing where they lie on a disk and nobody said where."""
+    from frugalvit.beginning import opened
+
+    try:
+        return opened(recipe, data)
+    except DataError as error:
+        if data is not None or error.path != "--data":
+            raise
+        return {}
+
+
+def product_type(place: Place) -> Any:
+    import torch
+
+    return {"fp32": torch.float32, "fp16": torch.float16}.get(place.precision, torch.bfloat16)
+
+
+def environment_of(place: Place) -> dict[str, Any]:
+    import torch
+
+    from frugalvit.measure.latency import device_name
+    from frugalvit.report.environment import environment
+
+    return environment() | {
+        "device": str(place.device),
+        "device_name": device_name(place.device),
+        "precision": place.precision,
+        "threads": torch.get_num_threads(),
+    }
+
+
+# ------------------------------------------------------------------------------------------------ how it is shown
+
+
+class Line:
+    """One line that changes on a terminal; elsewhere a line for each thing that was measured."""
+
+    def __init__(self, quiet: bool):
+        self.quiet = quiet
+
+    def say(self, text: str) -> None:
+        if not self.quiet and stderr.is_terminal:
+            stderr.print(f"{text} ...".ljust(stderr.width - 1)[: stderr.width - 1], end="\r", markup=False)
+
+    def follow(self, what: str, speeds: Iterator[Speed]) -> Speed:
+        """The last of them."""
+        self.say(f"{what}: first step")
+        found = None
+        for found in speeds:
+            self.say(f"{what}, batch {found.batch}: round {len(found.rounds)}, {found.images_per_second:,.0f} images/s")
+        assert found is not None
+        if not self.quiet and not stderr.is_terminal:
+            stderr.print(f"{what}, batch {found.batch}: {found.images_per_second:,.0f} images/s", markup=False)
+        return found
+
+    def __enter__(self) -> Line:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.quiet and stderr.is_terminal:
+            stderr.print(" " * (stderr.width - 1), end="\r")
+
+
+def row(speed: Speed) -> Row:
+    """A measurement as JSON."""
+    import statistics
+
+    return {
+        "what": speed.what,
+        "batch": speed.batch,
+        "images_per_second": speed.images_per_second,
+        "ms": 1e3 * speed.seconds,
+        "ms_p10": 1e3 * speed.quantile(0.1),
+        "ms_p90": 1e3 * speed.quantile(0.9),
+        "rounds": len(speed.rounds),
+        "steps": speed.calls,
+        "waiting": statistics.median(speed.waiting) if speed.waiting else None,
+        "peak_memory_bytes": speed.memory,
+        "first_step_s": speed.first,
+    }
+
+
+def cells(one: Row) -> dict[str, str]:
+    """A row as a reader wants it; what was not measured is left empty."""
+    texts = {
+        "": one["what"],
+        "batch": str(one["batch"]),
+        "images/s": digits(one["images_per_second"]),
+        "ms (p10 to p90)": f"{digits(one['ms'])} ({digits(one['ms_p10'])} to {digits(one['ms_p90'])})",
+    }
+    optional = {
+        "of peak": ("share_of_peak", lambda share: f"{share:.1%}"),
+        "waiting": ("waiting", lambda share: f"{share:.0%}"),
+        "memory": ("peak_memory_bytes", lambda held: f"{held / 2**30:.2f} GiB"),
+        "first step": ("first_step_s", lambda first: f"{first:.2f} s"),
+    }
+    for title, (key, text) in optional.items():
+        texts[title] = "" if one.get(key) is None else text(one[key])
+    return texts
+
+
+def digits(value: float) -> str:
+    """Three of them at least."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def columns(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """Titles and cells, without columns that are empty in every row."""
+    shown = [cells(one) for one in rows]
+    titles = [title for title in shown[0] if any(one[title] for one in shown)]
+    return titles, [[one[title] for title in titles] for one in shown]
+
+
+def table(rows: list[Row]) -> Any:
+    from rich.table import Table
+
+    titles, lines = columns(rows)
+    found = Table(box=None, pad_edge=False)
+    for title in titles:
+        found.add_column(title, justify="right" if title else "left")
+    for line in lines:
+        found.add_row(*line)
+    return found
+
+
+def where(found: dict[str, Any]) -> str:
+    env, compiled = found["environment"], ", compiled" if found.get("compiled") else ""
+    threads = f", {env['threads']} thread{'s' if env['threads'] > 1 else ''}" if env["device"] == "cpu" else ""
+    return f"{env['device_name']} ({env['device']}{threads}), {env['precision']}{compiled}, torch {env['packages']['torch']}"
+
+
+def write(out: Path, found: dict[str, Any]) -> None:
+    from frugalvit.report.files import write_json, write_whole
+
+    if out.suffix == ".json":
+        write_json(out, found)
+        return
+    titles, lines = columns(found["rows"])
+    described = " ".join([found["name"], *found["overrides"]])
+    rule = ["---", *["---:"] * (len(titles) - 1)]
+    text = [
+        f"# {described}",
+        "",
+        f"`frugalvit bench {described}`: {where(found)}, commit {found['environment']['commit'] or 'unknown'}. "
+        f"Medians of {found['rows'][0]['rounds']} rounds.",
+        "",
+        *(f"| {' | '.join(cells)} |" for cells in (titles, rule, *lines)),
+        "",
+        *found["notes"],
+    ]
+    write_whole(out, ("\n".join(text) + "\n").encode())

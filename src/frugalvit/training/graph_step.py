@@ -1,0 +1,334 @@
+"""A step as one CUDA graph: the host sends the numbers of a batch, and all else is captured once and replayed.
+
+Small models on small pictures leave a GPU idle while Python launches their kernels and Pillow changes their pictures. Here
+reading, augmenting, mixing, forward, backward and the update are recorded; what differs from step to step (which pictures, the
+key of all draws, the learning rate, the average's share) lies in tensors that the host writes before. On a device without
+graphs, and where a capture fails, the same functions run one after the other, to the same numbers but for rounding.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from frugalvit.data.ahead import ahead
+from frugalvit.data.batch import Batch
+from frugalvit.data.batches import TrainingBatches
+from frugalvit.data.device.draws import uniform
+from frugalvit.data.device.erase import erase
+from frugalvit.data.device.mix import mix
+from frugalvit.data.device.pipeline import pipeline
+from frugalvit.data.device.size import MapSize
+from frugalvit.data.finish import normalize
+from frugalvit.data.order import Order, epoch_batches, steps_per_epoch
+from frugalvit.data.preprocess import Preprocess
+from frugalvit.data.randomness import Stream
+from frugalvit.data.store_device import OneSize
+from frugalvit.errors import SpecError
+from frugalvit.training.devices import Place
+from frugalvit.training.recipe import Recipe
+from frugalvit.training.schedule import Clock
+from frugalvit.training.state import State
+from frugalvit.training.step import Step, changing_buffers, total_norm
+
+WARM = 3  # steps before a capture, in which libraries choose their kernels
+COMPILED_FROM = 3000  # steps of a training; compiling takes the better part of a minute, and must be earned
+COMPILER: dict[str, Any] = {"combo_kernels": True}  # small kernels that do not wait for each other become one
+NOTHING = torch.empty(0, dtype=torch.uint8)
+CAPTURING = threading.Lock()  # one at a time: neither the compiler nor a capture likes company
+
+
+@dataclass(frozen=True, eq=False)
+class NumberedBatches(Dataset[Batch]):
+    """Batch `step` of a training as numbers alone; the pictures are on the device.
+
+    `readable_N` names for each picture the one that stands for it: itself, or the next one that can be read.
+    """
+
+    labels: np.ndarray
+    order: Order
+    seed: int
+    batch: int
+    readable_N: np.ndarray
+    names: dict[int, str] = field(default_factory=dict)  # of those that cannot be read
+    epochs: dict[int, tuple[np.ndarray, Tensor, Tensor]] = field(default_factory=dict)  # the one read last
+
+    def __getitem__(self, step: int) -> Batch:
+        number, row = divmod(step, self.per_epoch)
+        if number not in self.epochs:
+            self.epochs.clear()
+            self.epochs[number] = self.epoch(number)
+        wanted_SB, index_SB, label_SB = self.epochs[number]
+        bad = tuple(self.names[int(index)] for index in wanted_SB[row] if int(index) in self.names) if self.names else ()
+        return Batch(NOTHING, label_SB[row], index_SB[row], bad=bad)
+
+    @cached_property
+    def per_epoch(self) -> int:
+        return steps_per_epoch(self.order, self.labels, self.batch)
+
+    def epoch(self, number: int) -> tuple[np.ndarray, Tensor, Tensor]:
+        """Wanted pictures, those that stand for them, and their labels, a row a batch."""
+        wanted_SB = epoch_batches(self.order, self.labels, self.seed, number, self.batch)
+        index_SB = self.readable_N[wanted_SB]
+        return wanted_SB, torch.from_numpy(index_SB), torch.from_numpy(self.labels[index_SB])
+
+
+def stand_ins(readable_N: np.ndarray) -> np.ndarray:
+    """For each picture itself, or the next readable one, from the end on to the beginning."""
+    place_N = np.where(readable_N, np.arange(len(readable_N)), len(readable_N))
+    next_N = np.minimum.accumulate(place_N[::-1])[::-1]
+    return np.where(next_N == len(readable_N), place_N.min(), next_N)
+
+
+class Prepared(nn.Module):
+    """From bytes to what the model takes: augmented where they are kept, normalized, erased and mixed, by draws of a key."""
+
+    def __init__(self, recipe: Recipe, preprocess: Preprocess, kept: OneSize | None, rows: int):
+        super().__init__()
+        assert recipe.model.classes is not None
+        self.kept, self.preprocess, self.rows = kept, preprocess, rows
+        self.augment: Any = None
+        if kept is not None:
+            _, channels, height, width = kept.image_NCHW.shape
+            size = preprocess.height, preprocess.width
+            self.augment = pipeline(recipe.data.augment, MapSize(height, width, channels), size)
+        self.erase = None if recipe.data.erase is None else erase(recipe.data.erase)
+        self.mix = mix(recipe.data.mix, recipe.model.classes, 0.0)
+
+    def forward(
+        self, image_BCHW: Tensor, index_B: Tensor, label_B: Tensor, key: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """(image_BCHW, target_BC, draws_RB of the model); the given pictures count only where none are kept."""
+        if self.kept is not None:
+            draws_BK = uniform(key, Stream.AUGMENT, (len(index_B), self.augment.draws))
+            image_BCHW = self.augment(self.kept.image_NCHW[index_B], draws_BK)
+        image_BCHW = normalize(image_BCHW, self.preprocess.mean, self.preprocess.std)
+        if self.erase is not None:
+            draws_BK = uniform(key, Stream.ERASE, (len(index_B), self.erase.draws))
+            image_BCHW = self.erase(image_BCHW, draws_BK, key)
+        draws_1K = uniform(key, Stream.MIX, (1, max(self.mix.draws, 1)))
+        image_BCHW, target_BC = self.mix(image_BCHW, label_B, draws_1K)
+        return image_BCHW, target_BC, uniform(key, Stream.DEPTH, (self.rows, len(index_B))) if self.rows else None
+
+
+class GraphStep(Step):
+    """Takes steps whose draws are made on the device: others than those of `Step`, and so are its batches.
+
+    With `kept` pictures it needs their numbers alone; without, batches come augmented from the host.
+    """
+
+    def __init__(self, recipe: Recipe, state: State, place: Place, clock: Clock, preprocess: Preprocess, kept: OneSize | None):
+        super().__init__(recipe, state, place, clock, preprocess)
+        if state.scaler is not None:
+            raise SpecError("fp16 scales its loss by steps of its own. Use bf16 or fp32 here.", path="recipe.precision")
+        device = place.device
+        self.kept = kept
+        self.prepared: Callable[..., Any] = Prepared(recipe, preprocess, kept, state.module.draws).to(device)
+        self.terms: Callable[..., dict[str, Tensor]] = self.computed_terms
+        self.number_2AB = torch.zeros((2, recipe.accumulate, recipe.batch), dtype=torch.int64, device=device)
+        size = (0,) if kept is not None else (len(preprocess.mean), preprocess.height, preprocess.width)
+        self.image_ABCHW = torch.zeros((recipe.accumulate, recipe.batch, *size), dtype=torch.uint8, device=device)
+        self.key = torch.tensor([recipe.seed, 0], dtype=torch.int64, device=device)
+        self.rate = torch.zeros((), device=device)  # the learning rate
+        self.share = torch.zeros((), device=device)  # how far the average moves
+        self.skips = torch.zeros((), device=device)  # 1 where the step is no number
+        for group in state.optimizer.param_groups:
+            group["lr"] = torch.zeros((), device=device)
+            if "capturable" in group:
+                group["capturable"] = device.type == "cuda"
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.tried = device.type != "cuda"
+
+    def reader(self, batches: Dataset[Batch], numbers: range, workers: int) -> Iterator[Batch]:
+        if isinstance(batches, NumberedBatches):
+            return (batches[number] for number in numbers)
+        assert isinstance(batches, TrainingBatches)
+        return ahead(batches, numbers, workers, self.place.device)
+
+    def take(self, batches: Sequence[Batch]) -> None:
+        state, recipe = self.state, self.recipe
+        self.send(batches)
+        self.key[1].fill_(state.step * recipe.accumulate)
+        self.rate.fill_(recipe.schedule.lr(state.step, self.peak, self.clock))
+        if state.average is not None:
+            self.share.fill_(1 - state.average.spec.rate(state.step))
+        if not self.tried:
+            with CAPTURING:
+                self.begin()
+        if self.graph is not None:
+            self.graph.replay()
+        else:
+            self.compute()
+        self.count += 1
+        state.step += 1
+
+    def send(self, batches: Sequence[Batch]) -> None:
+        """Write a step's batches where the graph reads them."""
+        number_2AB = torch.stack([torch.stack([one.index_B, one.label_B]) for one in batches], 1)
+        if self.place.device.type == "cuda" and not number_2AB.is_cuda:
+            number_2AB = number_2AB.pin_memory()
+        self.number_2AB.copy_(number_2AB, non_blocking=True)
+        if self.kept is None:
+            for part, batch in enumerate(batches):
+                self.image_ABCHW[part].copy_(batch.image_BCHW, non_blocking=True)
+
+    def compute(self) -> None:
+        """All of a step that happens on the device: nothing here waits for it, and nothing is allocated but by torch."""
+        state, recipe = self.state, self.recipe
+        state.optimizer.zero_grad(set_to_none=True)
+        remembered = [(one, one.clone()) for one in changing_buffers(state.module)]
+        sums = [self.part_gradients(part) for part in range(recipe.accumulate)]
+        total = torch.stack(sums).sum()
+        norm = total_norm(state.optimizer, recipe.clip)
+        finite = torch.isfinite(total) & torch.isfinite(norm)
+        for buffer, before in remembered:
+            buffer.copy_(torch.where(finite, buffer, before))
+        self.updated(finite)
+        self.in_a_row.copy_(torch.where(finite, 0.0, self.in_a_row + 1))
+        self.most_in_a_row.copy_(torch.maximum(self.most_in_a_row, self.in_a_row))
+        self.add("loss", total)
+        self.add("gradient_norm", norm)
+        self.add("nonfinite", (~finite).float())
+
+    def part_gradients(self, part: int) -> Tensor:
+        """Adds the gradients of one batch and returns its share of the loss."""
+        accumulate = self.recipe.accumulate
+        index_B, label_B = self.number_2AB[:, part].unbind()
+        key = torch.stack([self.key[0], self.key[1] + part])
+        with torch.no_grad(), counting_freely():
+            image_BCHW, target_BC, draws_RB = self.prepared(self.image_ABCHW[part], index_B, label_B, key)
+        terms = self.terms(image_BCHW, target_BC, label_B, index_B, draws_RB)
+        for name, value in terms.items():
+            self.add(name, value.detach() / accumulate)
+        loss = torch.stack(list(terms.values())).sum() / accumulate
+        loss.backward()
+        return loss.detach()
+
+    def computed_terms(
+        self, image_BCHW: Tensor, target_BC: Tensor, label_B: Tensor, index_B: Tensor, draws_RB: Tensor | None
+    ) -> dict[str, Tensor]:
+        with self.place.autocast():
+            outputs = self.state.module(image_BCHW, draws_RB)
+            return self.state.objective(outputs, Batch(image_BCHW, label_B, index_B, target_BC))
+
+    @torch.no_grad()
+    def updated(self, finite: Tensor) -> None:
+        state = self.state
+        for group in state.optimizer.param_groups:
+            group["lr"].copy_(self.rate * group["scale"])
+        self.skips.copy_((~finite).float())
+        state.optimizer.found_inf = self.skips  # type: ignore[attr-defined]  # fused optimizers skip by it
+        state.optimizer.step()
+        if state.average is not None:
+            own, averaged = state.module.state_dict(), state.average.tensors
+            floats = [name for name, value in own.items() if value.is_floating_point()]
+            ways = torch._foreach_sub([own[name] for name in floats], [averaged[name] for name in floats])
+            torch._foreach_mul_(ways, self.share * finite)
+            torch._foreach_add_([averaged[name] for name in floats], ways)
+            for name in own.keys() - set(floats):
+                averaged[name].copy_(own[name])
+
+    def add(self, name: str, value: Tensor) -> None:
+        if name not in self.sums:
+            self.sums[name] = torch.zeros((), device=self.place.device)
+        self.sums[name].add_(value)
+
+    def taken(self) -> dict[str, float]:
+        names = list(self.sums)
+        values = dict(zip(names, (torch.stack(list(self.sums.values())) / self.count).tolist(), strict=True))
+        values["nonfinite"] = round(values["nonfinite"] * self.count)
+        for value in self.sums.values():
+            value.zero_()
+        self.count = 0
+        return values
+
+    def begin(self) -> None:
+        """Capture the step: compiled where that pays, as it is where the compiler fails, not at all where the capture does."""
+        self.tried = True
+        before = self.snapshot()
+        plain = self.prepared, self.terms
+        reasons = []
+        if self.clock.total >= COMPILED_FROM:
+            try:
+                self.prepared = torch.compile(self.prepared, dynamic=False, fullgraph=True, options=COMPILER)
+                self.terms = torch.compile(self.terms, dynamic=False, options=COMPILER)
+                self.capture(before)
+                return
+            except Exception as error:  # a compiler can fail in any way, and training must go on
+                reasons.append(f"torch.compile failed ({first_line(error)})")
+                self.prepared, self.terms = plain
+                torch._dynamo.reset()
+        try:
+            self.capture(before)
+        except Exception as error:  # as can a capture, in what a model of the user's does
+            reasons.append(f"the step cannot be captured as a CUDA graph ({first_line(error)})")
+            self.graph = None
+            self.restore(before)
+        if reasons:
+            self.notes.append(f"slower than it could be: {'; '.join(reasons)}")
+
+    def capture(self, before: dict[Any, Tensor]) -> None:
+        """Warm up, put everything back as it was, and record the step."""
+        side = torch.cuda.Stream(self.place.device)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM):
+                self.compute()
+        torch.cuda.current_stream().wait_stream(side)
+        self.state.optimizer.zero_grad(set_to_none=True)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            self.compute()
+        self.restore(before)
+        self.graph = graph
+
+    def moving(self) -> dict[Any, Tensor]:
+        """Every tensor that a step changes."""
+        state = self.state
+        found: dict[Any, Tensor] = {("module", name): value for name, value in state.module.state_dict().items()}
+        found |= {("objective", name): value for name, value in state.objective.state_dict().items()}
+        if state.average is not None:
+            found |= {("average", name): value for name, value in state.average.tensors.items()}
+        for parameter, moments in state.optimizer.state.items():
+            found |= {(parameter, key): value for key, value in moments.items() if isinstance(value, Tensor)}
+        found |= {("sums", name): value for name, value in self.sums.items()}
+        return found | {("row", 0): self.in_a_row, ("row", 1): self.most_in_a_row}
+
+    def snapshot(self) -> dict[Any, Tensor]:
+        return {key: value.detach().clone() for key, value in self.moving().items()}
+
+    @torch.no_grad()
+    def restore(self, before: dict[Any, Tensor]) -> None:
+        """In place: a graph reads these very tensors. What was not there before began at zero."""
+        for key, value in self.moving().items():
+            if key in before:
+                value.copy_(before[key])
+            else:
+                value.zero_()
+
+
+@contextmanager
+def counting_freely() -> Iterator[None]:
+    """Whole numbers add up to the same in any order, which torch does not know where it must be deterministic."""
+    if not torch.are_deterministic_algorithms_enabled():
+        yield
+        return
+    torch.use_deterministic_algorithms(False)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(True)
+
+
+def first_line(error: Exception) -> str:
+    text = str(error).strip() or "no message"
+    return f"{type(error).__name__}: {text.splitlines()[0][:200]}"

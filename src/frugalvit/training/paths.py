@@ -1,0 +1,153 @@
+"""Which way pictures take to the model: read and augmented by the host, or kept on the device and augmented there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from frugalvit.data.batches import TrainingBatches
+from frugalvit.data.device.erase import erase
+from frugalvit.data.device.mix import mix
+from frugalvit.data.device.pipeline import pipeline
+from frugalvit.data.device.size import MapSize
+from frugalvit.data.gpu_jpeg import decoder_for
+from frugalvit.data.preprocess import Preprocess
+from frugalvit.data.source import Source
+from frugalvit.data.store import Store, default_place, spots
+from frugalvit.data.store_build import OneByOne, open_or_build
+from frugalvit.data.store_device import SHARE, OneSize, free_memory, to_device
+from frugalvit.data.store_files import gigabytes
+from frugalvit.errors import DataError, FrugalError, SpecError
+from frugalvit.training.devices import Place
+from frugalvit.training.graph_step import NumberedBatches, stand_ins
+from frugalvit.training.recipe import Recipe, Stored
+
+Progress = Callable[[int, int], None]
+
+CUDA = "cuda"  # where `auto` leaves the plain path
+LOADING = threading.Lock()
+KEPT: WeakValueDictionary[tuple[str, str], OneSize] = WeakValueDictionary()  # trainings at the same time share their pictures
+
+
+@dataclass(frozen=True)
+class Way:
+    """What was chosen, and why."""
+
+    path: Literal["plain", "sent", "kept"]
+    kept: OneSize | None
+    batches: TrainingBatches | NumberedBatches
+    note: str
+
+
+class Unfit(FrugalError):
+    """Why a path cannot be taken here."""
+
+
+def way_for(recipe: Recipe, source: Source, preprocess: Preprocess, place: Place, workers: int, progress: Progress) -> Way:
+    """The path that the recipe names; for `auto`, the fastest that this device and these pictures allow.
+
+    `progress` is told how many pictures have been decoded, of how many.
+    """
+    data = recipe.data
+    if data.store is not None:
+        source = stored(data.store, source, preprocess.mode, place, workers, progress)
+    batches = TrainingBatches(source, data.augment, data.order, recipe.seed, recipe.batch, preprocess, data.unreadable)
+    if recipe.path == "plain" or (recipe.path == "auto" and place.device.type != CUDA):
+        return Way("plain", None, batches, "")
+    reasons = []
+    try:
+        refuse_plain_parts(recipe, place)
+        if recipe.path != "sent":
+            try:
+                return kept_way(recipe, source, preprocess, place, workers, progress)
+            except (Unfit, DataError, SpecError) as error:
+                if recipe.path == "kept":
+                    raise
+                reasons.append(f"pictures are augmented by the host (path=sent), not on the device: {error.problem}")
+        return Way("sent", None, batches, "; ".join(reasons))
+    except Unfit as error:
+        if recipe.path != "auto":
+            raise SpecError(error.problem, path="recipe.path") from error
+        return Way("plain", None, batches, f"the step is not captured (path=plain): {error.problem}")
+
+
+def stored(spec: Stored, source: Source, mode: str, place: Place, workers: int, progress: Progress) -> Store:
+    """The training pictures in a store of their own in the cache."""
+    decoder = decoder_for(place.device) if spec.decoder == "device" else OneByOne()
+    where = default_place(source.fingerprint(), mode, spec.limit, decoder.name)
+    return open_or_build(source, where, mode=mode, limit=spec.limit, workers=workers, progress=progress, decoder=decoder)
+
+
+def refuse_plain_parts(recipe: Recipe, place: Place) -> None:
+    """What a captured step needs."""
+    if place.scales_loss:
+        raise Unfit("fp16 scales its loss by steps of its own. Use bf16 or fp32.")
+    try:
+        if recipe.data.erase is not None:
+            erase(recipe.data.erase)
+        mix(recipe.data.mix, recipe.model.classes or 1, 0.0)
+    except SpecError as error:
+        raise Unfit(error.problem) from error
+
+
+def kept_way(recipe: Recipe, source: Source, preprocess: Preprocess, place: Place, workers: int, progress: Progress) -> Way:
+    """All pictures on the device. Unfit where they differ in size, are too many, or need what only the host can do."""
+    height, width = one_size(source)
+    channels = len(preprocess.mean)
+    pipeline(recipe.data.augment, MapSize(height, width, channels), (preprocess.height, preprocess.width))
+    size, free = len(source) * channels * height * width, free_memory(place.device)
+    if size > SHARE * free:
+        raise Unfit(f"{gigabytes(size)} of pictures are more than {SHARE:.0%} of the {gigabytes(free)} that are free.")
+    store = source
+    if not (isinstance(source, Store) and source.mode == preprocess.mode):
+        where = default_place(source.fingerprint(), preprocess.mode, None)
+        store = open_or_build(source, where, mode=preprocess.mode, limit=None, workers=workers, progress=progress)
+    assert isinstance(store, Store)
+    if store.same_size() is None:
+        raise Unfit("they differ in size.")
+    if store.unreadable and recipe.data.unreadable == "refused":
+        first = next(iter(store.unreadable))
+        raise DataError("cannot be read, and the recipe refuses such pictures (data.unreadable).", path=store.name(first))
+    kept, note = shared(store, place)
+    readable = np.ones(len(store), dtype=bool)
+    readable[list(store.unreadable)] = False
+    names = {index: source.name(index) for index in store.unreadable}
+    batches = NumberedBatches(source.labels, recipe.data.order, recipe.seed, recipe.batch, stand_ins(readable), names)
+    return Way("kept", kept, batches, note)
+
+
+def shared(store: Store, place: Place) -> tuple[OneSize, str]:
+    """The pictures of a store on the device, where another training may have put them already."""
+    where = str(store.file), str(place.device)
+    with LOADING:
+        if where in KEPT:
+            return KEPT[where], f"all {gigabytes(store.bytes)} of pictures are on {place.device} already."
+        kept, note = to_device(store, place.device)
+        if not isinstance(kept, OneSize):
+            raise Unfit(note)
+        KEPT[where] = kept
+        return kept, note
+
+
+def one_size(source: Source) -> tuple[int, int]:
+    """Height and width that some pictures, evenly spread, have in common."""
+    sizes = set()
+    for index in spots(len(source)):
+        try:
+            sizes.add(source.picture(index).size)
+        except DataError:
+            continue
+    if len(sizes) != 1:
+        raise Unfit("they differ in size." if sizes else "those that were tried cannot be read.")
+    width, height = sizes.pop()
+    return height, width
+
+
+def with_path(recipe: Recipe, way: Way) -> Recipe:
+    """The recipe as it is trained: the path is part of it, since its draws are."""
+    return replace(recipe, path=way.path)

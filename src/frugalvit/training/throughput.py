@@ -1,0 +1,115 @@
+"""Training throughput: a model's step on noise, and a recipe's step with and without the reading of its data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+
+from frugalvit.data.ahead import mapped
+from frugalvit.data.arrays import Arrays
+from frugalvit.data.source import Source
+from frugalvit.measure.latency import ROUNDS, Speed, calls_in_a_round, compiled, peak_memory, speeds
+from frugalvit.nn.architecture import Architecture
+from frugalvit.nn.network import Network
+from frugalvit.training.devices import Place
+from frugalvit.training.duration import Steps
+from frugalvit.training.loop import Cadence, fit
+from frugalvit.training.prepare import Training
+from frugalvit.training.recipe import Recipe
+
+NEVER = 10**7  # steps: longer than anyone measures
+CLASSES = 10  # of noise, where the model does not say how many
+PICTURES = 16  # of noise
+SEED = 0
+
+
+# ------------------------------------------------------------------------------------------------ a model
+
+
+def model_speeds(model: Architecture, batch: int, place: Place, *, calls: int | None = None) -> Iterator[Speed]:
+    """A training step of the model alone, compiled on CUDA."""
+    yield from speeds("training", model_step(model.build(seed=SEED), batch, place), batch, place.device, calls=calls)
+
+
+def model_step(module: Network, batch: int, place: Place) -> Callable[[], None]:
+    """One batch of noise on the device, soft targets for every head, fused AdamW."""
+    device, image = place.device, module.spec.image
+    module.to(device).train()
+    forward = compiled(module, device)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4, fused=True)
+    scaler = torch.amp.GradScaler(device.type, enabled=place.scales_loss)
+    generator = torch.Generator(device).manual_seed(SEED)
+    image_BCHW = torch.randn(batch, image.channels, image.height, image.width, generator=generator, device=device)
+    target_BC = torch.randn(batch, module.spec.classes or CLASSES, generator=generator, device=device).softmax(1)
+
+    def step() -> None:
+        draws_RB = module.random_draws(batch, generator) if module.draws else None
+        with place.autocast():
+            outputs = forward(image_BCHW, draws_RB)
+            loss = torch.stack([cross_entropy(logits_BC, target_BC) for logits_BC in outputs.values()]).sum()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+# ------------------------------------------------------------------------------------------------ a recipe
+
+
+def measurable(recipe: Recipe) -> Recipe:
+    """The recipe without what needs a validation split."""
+    return replace(recipe, stop=None)
+
+
+def long(recipe: Recipe) -> Recipe:
+    """A recipe that is measured on noise: an epoch of it says nothing about how long it would train."""
+    return replace(recipe, duration=Steps(NEVER))
+
+
+def still_speeds(training: Training, *, calls: int | None = None) -> Iterator[Speed]:
+    """The recipe's step on its first batch, which lies on the device: nothing is read."""
+    recipe, device = training.recipe, training.place.device
+    given = [mapped(training.batches[0], lambda tensor: tensor.to(device))] * recipe.accumulate
+    yield from speeds("synthetic", lambda: training.step.take(given), recipe.pictures, device, calls=calls)
+
+
+def fed_speeds(training: Training, workers: int, *, calls: int | None = None) -> Iterator[Speed]:
+    """The recipe's loop as it trains: pictures read, augmented and sent. A round is one of the loop's records."""
+    step, pictures = training.step, training.recipe.pictures
+    step.clock = replace(step.clock, total=NEVER)  # a short training is measured for as long as one looks
+    if step.count:
+        step.taken()  # what was measured before is no part of the first record
+    if calls is None:
+        reader = fit(step, training.batches, every(1), workers)
+        next(reader)  # with the start of the workers
+        calls = calls_in_a_round(pictures / next(reader).values["time_images_per_second"])
+        del reader  # and with it the workers
+    records = fit(step, training.batches, every(calls), workers)
+    next(records)
+    found: tuple[float, ...] = ()
+    waiting: tuple[float, ...] = ()
+    for _ in range(ROUNDS):
+        values = next(records).values
+        found += (pictures / values["time_images_per_second"],)
+        waiting += (values["time_waiting"],)
+        # counted from `still_speeds` on: a CUDA graph is captured once, and allocates nothing afterwards
+        yield Speed("with data", pictures, calls, None, found, waiting, peak_memory(training.place.device))
+
+
+def every(steps: int) -> Cadence:
+    """A record every so many steps, and nothing else."""
+    return Cadence(steps, NEVER, NEVER, NEVER)
+
+
+def noise_for(recipe: Recipe) -> dict[str, Source]:
+    """A few pictures of noise at the model's size, where there are no data; a batch takes them again and again."""
+    image, classes = recipe.model.image, recipe.model.classes or CLASSES
+    size = (PICTURES, image.height, image.width, image.channels)
+    image_NHWC = np.random.default_rng(SEED).integers(0, 256, size, dtype=np.uint8)
+    return {"train": Arrays(image_NHWC, np.arange(PICTURES) % classes, [str(label) for label in range(classes)], "noise")}

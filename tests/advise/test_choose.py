@@ -1,0 +1,271 @@
+"""Hours, memory and speeds to one plan: on machines and with speeds that are made up."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from tests.advise.test_rules import CIFAR, IMAGENET, facts
+
+from frugalvit.advise import ladders, plan
+from frugalvit.advise.advise import recipe_of
+from frugalvit.advise.choose import Decision, choose, faster, ladders_for, option, others, time_of
+from frugalvit.advise.facts import Facts, Machine, Speed
+from frugalvit.advise.plan import Candidate, expected, planned, steps_of
+from frugalvit.advise.rules import Start, start_of
+from frugalvit.data.order import steps_per_epoch
+from frugalvit.spec import decode, encode
+from frugalvit.training.duration import total_steps
+from frugalvit.training.recipe import Recipe
+from frugalvit.weights.published import published
+
+LAPTOP = Machine("cpu", "CPU", "fp32", 4, 4, 16 * 2**30)
+CARD = Machine("cuda:0", "a card", "bf16", 4, 8, 80 * 2**30)
+RATES = {"B/16": 2000.0, "S/16": 6000.0, "B/32": 8000.0, "S/32": 16_000.0, "DeiT-B": 2000.0, "DeiT-S": 6000.0}
+RATES |= {"DeiT-Ti": 15_000.0, "SL-ViT": 12_000.0, "SL-Swin": 6000.0, "SL-CaiT": 3000.0, "ConViT-S": 4000.0}
+
+
+class Table:
+    """Speeds by the model's name, and which were measured."""
+
+    def __init__(self, share: float = 1.0, reads: float = 5000.0, rates: dict[str, float] | None = None):
+        self.share, self.reads, self.rates = share, reads, RATES | (rates or {})
+        self.asked: list[str] = []
+
+    def measured(self, candidate: Candidate) -> Speed:
+        self.asked.append(candidate.model)
+        return self.rough(candidate)
+
+    def rough(self, candidate: Candidate) -> Speed:
+        rate = self.share * self.rates.get(candidate.model, 1000.0)
+        return Speed(22_000_000, 4_600_000_000, 60 * 2**20, "bf16", rate, self.reads, False, "measured: made up")
+
+
+def decided(found: Facts, hours: float | None, init: str = "auto", prices: Table | None = None) -> Decision:
+    way = start_of(found, init)
+    return choose(ladders_for(found, way, init), prices or Table(), CARD, hours)
+
+
+@pytest.mark.parametrize(
+    ("found", "init", "recipe", "model"),
+    [
+        (facts(), "auto", "transfer.folder", "S/16"),
+        (facts(), "deit_tiny_patch16_224.fb_in1k", "transfer.folder", "deit_tiny_patch16_224"),
+        (facts(45_000, **CIFAR), "auto", "transfer.folder", "S/16"),
+        (facts(45_000, **CIFAR), "none", "small.cifar10", "SL-ViT"),
+        (facts(1_281_167, **IMAGENET), "auto", "deit.imagenet", "DeiT-S"),
+        (facts(200_000), "none", "convit.imagenet", "ConViT-S"),
+        (facts(14_000_000, classes=21_843), "auto", "augreg.imagenet", "S/16"),
+        (facts(1297, known="digits", dataset="Digits", place=""), "auto", "vit.digits", "a ViT of width 64"),
+    ],
+)
+def test_without_hours_the_usual_model_is_trained_for_its_usual_length(
+    found: Facts, init: str, recipe: str, model: str
+) -> None:
+    decision = decided(found, None, init)
+    chosen = decision.option.plan
+    assert (chosen.candidate.recipe, chosen.candidate.model) == (recipe, model)
+    assert chosen.count == chosen.candidate.length.usual
+    assert decision.fits and not decision.given_up
+
+
+@pytest.mark.parametrize(
+    ("hours", "model", "count", "given_up"),
+    [
+        (1.0, "B/16", 69, 0),  # 310,000 pictures at 2,000 a second: 2.6 minutes
+        (0.04, "S/16", 69, 0),
+        (0.0143, "B/32", 69, 1),  # S/16 takes 0.0143 hours, and a tenth is kept back
+        (0.007, "S/32", 69, 1),
+        (0.004, "S/32", 46, 2),
+        (0.0002, "S/32", 5, 2),
+    ],
+)
+def test_hours_go_down_the_ladder_first_and_shorten_only_the_cheapest(
+    hours: float, model: str, count: int, given_up: int
+) -> None:
+    decision = decided(facts(), hours, prices=Table(reads=1e5))
+    chosen = decision.option.plan
+    assert (chosen.candidate.model, chosen.count) == (model, count)
+    assert decision.fits is (hours >= 0.004)
+    assert len(decision.given_up) == given_up
+    assert not decision.fits or decision.option.cost.hours <= 0.9 * hours
+
+
+def test_where_nothing_fits_the_least_that_is_worth_it_is_offered() -> None:
+    decision = decided(facts(), 0.0002)
+    assert not decision.fits
+    assert decision.option.plan.count == decision.option.plan.candidate.length.least == 5
+    assert decision.option.cost.hours > 0.0002
+
+
+def test_the_order_of_the_paper_s_speeds_need_not_hold_here() -> None:
+    slow = Table(reads=1e5, rates={"B/32": 100.0})
+    assert decided(facts(), 0.0143, prices=slow).option.plan.candidate.model == "S/32"
+    decision = decided(facts(), None, prices=slow)
+    ((runner_up, why),) = faster(decision, slow.measured, CARD)
+    assert runner_up.model == "S/32"
+    assert why == "faster, but 73.47 against 80.46 on ImageNet-1k"
+
+
+def test_more_hours_buy_the_best_model_of_the_small_protocol_that_fits() -> None:
+    found = facts(45_000, **CIFAR)
+    models = [decided(found, hours, "none", Table(reads=1e6)).option.plan.candidate.model for hours in (100.0, 0.7, 0.3)]
+    assert models == ["SL-Swin", "SL-ViT", "SL-ViT"]  # on CIFAR-10 Swin is ahead of CaiT
+    slow_swin = Table(reads=1e6, rates={"SL-Swin": 10.0})
+    assert decided(found, 3.0, "none", slow_swin).option.plan.candidate.model == "SL-CaiT"
+
+
+def test_imagenet_in_few_hours_begins_from_released_weights_unless_they_are_not_allowed() -> None:
+    found = facts(1_281_167, **IMAGENET)
+    fast = Table(reads=1e5)
+    assert decided(found, 60.0, prices=fast).option.plan.candidate.model == "DeiT-B"
+    assert decided(found, 24.0, prices=fast).option.plan.candidate.model == "DeiT-S"
+    short = decided(found, 4.0, prices=fast)
+    assert (short.option.plan.candidate.recipe, short.option.plan.candidate.model) == ("transfer.folder", "B/16")
+    assert short.given_up == ("DeiT-S (79.8 on ImageNet-1k) would take 17.8 hours; B/16 (83.96 on ImageNet-1k) fits",)
+    scratch = decided(found, 4.0, "none", fast)
+    assert scratch.option.plan.candidate.model == "DeiT-Ti"
+    assert scratch.option.plan.shortened
+
+
+def test_what_is_hopeless_is_not_measured_but_what_is_chosen_is() -> None:
+    prices = Table(share=0.001)
+    decision = decided(facts(1_281_167, **IMAGENET), 10.0, prices=prices)
+    assert prices.asked == ["DeiT-S", "S/32"]
+    assert decision.option.plan.candidate.model == "S/32"
+
+
+# ------------------------------------------------------------------------------------------------ costs
+
+
+def one(batch: int = 1024, pictures: int = 10_000) -> Candidate:
+    return Candidate("deit.imagenet", (), "", pictures, plan.Length("epochs", 10, 2), batch, "DeiT-S", 79.8, "ImageNet-1k")
+
+
+def test_a_batch_that_does_not_fit_is_halved_and_added_up() -> None:
+    speed = Speed(10**6, 10**9, 2**30, "fp32", 10.0, 1000.0, False, "")
+    assert [planned(one(), speed, Machine("cpu", "", "fp32", 1, 1, size * 2**30)).batch for size in (4096, 2048, 64)] == [
+        1024,
+        512,  # half of the memory may be filled, and weights take a little
+        16,
+    ]
+    small = planned(one(), speed, Machine("cpu", "", "fp32", 1, 1, 64 * 2**30))
+    assert small.overrides == ("epochs=10", "batch=16", "accumulate=64")
+    unknown = planned(one(), speed, Machine("mps", "", "fp32", 1, 1, 0))
+    assert unknown.overrides == ("epochs=10",)
+
+
+def test_half_precision_keeps_half_the_activations() -> None:
+    full, half = (Speed(1000, 1, 2**20, precision, 1.0, 1.0, False, "") for precision in ("fp32", "bf16"))
+    assert plan.memory(full, 8) == 16_000 + 8 * 2**20
+    assert plan.memory(half, 8) == 16_000 + 4 * 2**20
+
+
+def test_on_a_cpu_reading_and_training_take_turns_and_elsewhere_the_slower_decides() -> None:
+    speed = Speed(1000, 10**6, 1, "fp32", 300.0, 100.0, False, "")
+    assert plan.fed_rate(speed, LAPTOP) == (pytest.approx(75.0), 0)
+    assert plan.fed_rate(speed, CARD) == (300.0, 3)
+    few = Machine("cuda:0", "a card", "bf16", 1, 2, 0)
+    assert plan.fed_rate(speed, few) == (200.0, 2)
+    assert expected(planned(one(), speed, few), speed, few).slower == "reading"
+    kept = Speed(1000, 10**6, 1, "fp32", 300.0, 100.0, True, "")
+    assert plan.fed_rate(kept, few) == (300.0, 0)
+    assert expected(planned(one(), kept, few), kept, few).slower == "training"
+
+
+def test_an_expected_cost_adds_up() -> None:
+    speed = Speed(1000, 10**6, 1, "fp32", 200.0, 1e9, False, "")
+    cost = expected(planned(one(batch=64), speed, CARD), speed, CARD)
+    assert (cost.steps, cost.pictures) == (1560, 99_840)
+    assert cost.hours == pytest.approx(99_840 / 200 / 3600)
+    assert cost.macs == 3 * 10**6 * 99_840
+
+
+@pytest.mark.parametrize(
+    ("hours", "text"),
+    [
+        (0.0001, "0 seconds"),
+        (0.01, "36 seconds"),
+        (0.03, "2 minutes"),
+        (0.9, "54 minutes"),
+        (1.0, "1.0 hours"),
+        (99.0, "99.0 hours"),
+        (1000, "1,000 hours (42 days)"),
+    ],
+)
+def test_times_read_well(hours: float, text: str) -> None:
+    assert time_of(hours) == text
+
+
+# ------------------------------------------------------------------------------------------------ every candidate is a recipe
+
+CASES = [
+    (facts(), "transfer"),
+    (facts(dataset="LabelTable", least=1, most=500), "transfer"),
+    (facts(265_240, dataset="INaturalist(year=2019)", known="inat19", classes=1010), "transfer"),
+    (facts(45_000, **CIFAR), "transfer"),
+    (facts(45_000, **CIFAR), "small"),
+    (facts(40_000, side=64, dataset="LabelTable", classes=7), "small"),
+    (facts(), "small"),
+    (facts(200_000), "local"),
+    (facts(128_000, **IMAGENET), "local"),
+    (facts(1_281_167, **IMAGENET), "imagenet"),
+    (facts(1_200_000), "imagenet"),
+    (facts(14_000_000, classes=21_843), "many"),
+    (facts(1297, known="digits", dataset="Digits", place="", side=8), "digits"),
+]
+
+
+@pytest.mark.parametrize(("found", "way"), CASES, ids=lambda one: one if isinstance(one, str) else f"{one.pictures}")
+def test_every_candidate_and_runner_up_is_a_recipe_that_can_be_written(found: Facts, way: Start) -> None:
+    rows = [row for ladder in ladders_for(found, way, "none") for row in ladder.candidates]
+    rows += [row for row, _ in others(found, way, rows[-1])] + [row for row, _ in others(found, way, rows[0])]
+    for row in dict.fromkeys(rows):
+        made = option(row, Table().measured, LAPTOP).plan
+        recipe = recipe_of(made)
+        assert decode(json.loads(json.dumps(encode(recipe))), Recipe) == recipe
+        assert (recipe.batch, recipe.accumulate) == (made.batch, made.accumulate)
+        assert recipe.pictures == row.batch
+        labels = np.zeros(row.pictures, dtype=np.int8)
+        per_epoch = max(steps_per_epoch(recipe.data.order, labels, recipe.batch) // recipe.accumulate, 1)
+        assert steps_of(made) == pytest.approx(total_steps(recipe.duration, per_epoch), rel=0.001)
+        assert recipe.model.classes in (None, found.classes)
+        if row.init:
+            weights, settings = published(row.init), dict(text.split("=", 1) for text in row.settings)
+            assert weights.name == row.init
+            assert weights.model.rpartition("_")[0] == settings["model"].rpartition("_")[0]
+            assert recipe.data.mean == weights.mean
+
+
+def test_ladders_go_from_the_best_to_the_worst() -> None:
+    for found, way in CASES:
+        for ladder in ladders_for(found, way, "none"):
+            top1 = [row.top1 for row in ladder.candidates]
+            assert top1 == sorted(top1, reverse=True)
+
+
+def test_runners_up_are_of_other_kinds() -> None:
+    cifar, photos, imagenet = facts(45_000, **CIFAR), facts(), facts(1_281_167, **IMAGENET)
+    usual = ladders.transfer(photos, "auto").middle
+    assert [row.recipe for row, _ in others(photos, "transfer", usual)] == ["augreg.to_folder", "small.tiny_imagenet"]
+    ((scratch, why),) = others(cifar, "transfer", ladders.transfer(cifar, "auto").middle)
+    assert (scratch.recipe, *scratch.settings) == ("small.cifar10", "model=vit", "add=spt+lsa")
+    assert why.startswith("only where released weights are not allowed")
+    found = others(imagenet, "imagenet", ladders.imagenet(imagenet).middle)
+    assert [row.recipe for row, _ in found] == ["augreg.to_imagenet", "convit.imagenet", "augreg.imagenet"]
+    assert found[0][1].startswith("better and cheaper, where released weights are allowed: 83.73")
+    transfer = ladders.transfer(imagenet, "auto").candidates[-1]
+    assert [why for _, why in others(imagenet, "transfer", transfer)][-1] == "from scratch, given more hours"
+
+
+def test_known_data_sets_need_no_more_words() -> None:
+    assert ladders.imagenet(facts(1_281_167, **IMAGENET)).middle.settings == ("model=deit_small_patch16_224",)
+    assert ladders.small(facts(45_000, **CIFAR)).middle.settings == ("model=vit", "add=spt+lsa")
+    assert ladders.small(facts(45_000, **CIFAR)).middle.pictures == 50_000
+    assert ladders.small(facts(45_000, side=32)).middle.settings == (
+        "model=vit",
+        "add=spt+lsa",
+        "model.classes=none",
+        "data.dataset=ImageFolder",
+    )

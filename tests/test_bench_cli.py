@@ -1,0 +1,151 @@
+"""`frugalvit bench` from the command line, and the comparison with other training loops that stands beside it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from benchmarks import peer_loops
+from tests.test_cli import bad, good, run
+from tests.training.runs import TINY
+
+import frugalvit
+
+MODEL = ("small_vit_32", "depth=1", "dim=24", "heads=2")
+DIGITS = ("vit.digits", *TINY)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """As `bench` itself chooses for small products; what it sets is put back."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def small_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules["frugalvit.measure.latency"].SIDE, "cpu", 128)
+    monkeypatch.setattr("frugalvit.measure.latency.ROUND", 0.02)
+
+
+@pytest.fixture
+def arrays(tmp_path: Path) -> Path:
+    """A folder as CIFAR-10's arrays are, of twenty pictures."""
+    draw = np.random.default_rng(0)
+    for split, count in (("train", 20), ("test", 10)):
+        np.save(tmp_path / f"{split}_images.npy", draw.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8))
+        np.save(tmp_path / f"{split}_labels.npy", np.arange(count) % 10)
+    return tmp_path
+
+
+def test_a_model_predicts_and_trains() -> None:
+    found = json.loads(good("bench", *MODEL, "--batch", "3", "--steps", "1", "--device", "cpu", "--json"))
+    assert [(row["what"], row["batch"]) for row in found["rows"]] == [("inference", 1), ("inference", 3), ("training", 3)]
+    costs = frugalvit.cost(frugalvit.model(*MODEL))
+    assert (found["kind"], found["parameters"], found["macs"]) == ("model", costs.parameters, costs.macs)
+    for row, passes in zip(found["rows"], (1, 1, 3), strict=True):
+        assert row["ms_p10"] <= row["ms"] <= row["ms_p90"]
+        assert row["images_per_second"] == pytest.approx(1e3 * row["batch"] / row["ms"])
+        assert row["share_of_peak"] == pytest.approx(row["images_per_second"] * costs.macs * passes * 2 / found["peak_flops"])
+        assert (row["rounds"], row["steps"], row["waiting"]) == (5, 1, None)
+    environment = found["environment"]
+    assert (environment["device"], environment["precision"], environment["threads"]) == ("cpu", "fp32", 1)
+    assert environment["device_name"] and environment["packages"]["torch"] and "commit" in environment
+
+
+def test_a_batch_of_one_is_predicted_once() -> None:
+    found = json.loads(good("bench", *MODEL, "--batch", "1", "--steps", "1", "--json", "--quiet"))
+    assert [row["what"] for row in found["rows"]] == ["inference", "training"]
+
+
+def test_a_recipe_is_measured_with_and_without_its_data() -> None:
+    done = run("bench", *DIGITS, "--batch", "16", "--steps", "2", "--json")
+    found = json.loads(done.stdout)
+    assert (found["kind"], found["batch"], found["workers"]) == ("recipe", 16, 0)
+    synthetic, fed = found["rows"]
+    assert (synthetic["what"], fed["what"]) == ("synthetic", "with data")
+    assert synthetic["waiting"] is None and 0 < fed["waiting"] < 1
+    assert synthetic["first_step_s"] > 0 and fed["first_step_s"] is None
+    assert "of the synthetic speed" in found["notes"][0]
+    assert done.stderr.splitlines() == [line for line in done.stderr.splitlines() if "batch 16: " in line] != []
+
+
+def test_without_data_the_step_alone_is_measured_and_it_says_so() -> None:
+    text = good("bench", "small.cifar10", "--batch", "2", "--steps", "1", "--quiet")
+    assert "No data: its step was measured on noise alone. Say --data PATH" in text
+    assert "synthetic" in text and "with data" not in text
+
+
+def test_given_data_are_read(arrays: Path) -> None:
+    found = json.loads(good("bench", "small.cifar10", "batch=2", "--data", str(arrays), "--steps", "1", "--json"))
+    assert [row["what"] for row in found["rows"]] == ["synthetic", "with data"]
+
+
+def test_the_table_fits_a_terminal_and_quiet_is_quiet() -> None:
+    done = run("bench", *MODEL, "--batch", "2", "--steps", "1", "--quiet", env={"COLUMNS": "80"})
+    lines = done.stdout.splitlines()
+    assert done.stderr == ""
+    assert len(lines) == 6 and lines[0].startswith("small_vit_32")
+    assert [line.split()[0] for line in lines[2:5]] == ["inference", "inference", "training"]
+    assert "parameters" in lines[5] and "measured in this run" in lines[5]
+
+
+@pytest.mark.parametrize("ending", ["json", "md"])
+def test_what_is_found_is_written_to_a_file_that_is_not_there_yet(tmp_path: Path, ending: str) -> None:
+    out = tmp_path / f"bench.{ending}"
+    words = ("bench", *DIGITS, "--steps", "1", "--quiet", "--out", str(out))
+    good(*words)
+    text = out.read_text()
+    if ending == "json":
+        assert json.loads(text)["name"] == "vit.digits"
+    else:
+        assert text.startswith(f"# {' '.join(DIGITS)}\n")
+        assert "| synthetic | 32 |" in text and "commit" in text
+    assert "nothing is overwritten" in bad(*words)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("vit.digitz",), "no recipe is called 'vit.digitz'. Did you mean 'vit.digits'?"),
+        (("deit_tiny_patch16",), "no model is called 'deit_tiny_patch16'. Did you mean 'deit_tiny_patch16_224'"),
+        (("vit.digits", "dimm=3"), "vit.digits: there is no parameter 'dimm'. Did you mean 'dim'?"),
+        (("nowhere.runs:night",), "'nowhere.runs' cannot be imported"),
+        (("vit.digits", "--steps", "0"), "--steps"),
+        (("vit.digits", "--batch", "0"), "--batch"),
+        (("vit.digits", "--data", "."), "the digits come with the package"),
+        (("small.cifar10", "--data", "nowhere"), "there is no such file or folder"),
+        ((*MODEL, "--data", "."), "--data: a model is measured on noise"),
+        ((*MODEL, "--out", "bench.txt"), "'.txt' is no ending of a report. Use .json or .md."),
+        ((*MODEL, "--batch", "1000000000000", "--quiet"), "does not fit into the memory of cpu. Try --batch 500000000000."),
+    ],
+    ids=str,
+)
+def test_mistakes_end_in_one_message(words: tuple[str, ...], message: str) -> None:
+    assert message in bad("bench", *words, "--device", "cpu")
+
+
+# ------------------------------------------------------------------------------------------------ other loops
+
+
+def test_our_loop_runs_beside_others(arrays: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["vit:spt+lsa", "--data", str(arrays), "--batch", "4", "--workers", "0", "--steps", "1", "--rounds", "2"]
+    out = arrays / "results"
+    monkeypatch.setenv("FRUGALVIT_CACHE", str(arrays / "cache"))
+    monkeypatch.setattr(sys, "argv", ["peer_loops.py", *words, "--device", "cpu", "--out", str(out)])
+    peer_loops.main()
+    (row,) = json.loads((out / "peer_loops.json").read_text())["rows"]
+    assert (row["model"], row["batch"], row["rounds"]) == ("vit:spt+lsa", 4, 2)
+    assert set(row["loops"]) == {peer_loops.OURS, *row["ratios"]} and len(row["ratios"]) == 2
+    for ratio in row["ratios"].values():
+        assert 0 < ratio["lowest"] <= ratio["ratio"] <= ratio["highest"]
+    page = (out / "peer_loops.md").read_text()
+    assert all(name in page for name in row["loops"]) and page in capsys.readouterr().out
+    assert row["where"]["device"] and row["where"]["workers"] == 0

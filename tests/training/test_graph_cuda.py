@@ -1,0 +1,108 @@
+"""The captured step on CUDA: the losses of the same functions one by one, fall-backs that say why, seeds at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import frugalvit
+from frugalvit.data.arrays import Arrays
+from frugalvit.recipes.find import recipe
+from frugalvit.report.progress import Silent
+from frugalvit.training import graph_step, loop
+from frugalvit.training.devices import place_for
+from frugalvit.training.prepare import Training, prepare
+from frugalvit.training.recipe import Recipe
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRUGALVIT_CACHE", str(tmp_path / "cache"))
+
+
+def noise(count: int = 512) -> dict[str, Arrays]:
+    draw = np.random.default_rng(0)
+    images, labels = draw.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8), np.arange(count) % 10
+    return {name: Arrays(images, labels, [str(i) for i in range(10)], "noise") for name in ("train", "val")}
+
+
+def small(*overrides: str, add: str = "spt+lsa") -> Recipe:
+    made = recipe("small.cifar10", f"add={add}", "batch=32", "log_every=1", *overrides)
+    return replace(made, model=replace(made.model, layers=made.model.layers[:4]))
+
+
+def losses(training: Training, count: int = 20) -> list[float]:
+    return [one.values["loss"] for one in islice(loop.fit(training.step, training.batches, training.cadence), count)]
+
+
+@pytest.mark.parametrize("path", ["kept", "sent"])
+@pytest.mark.parametrize("compiled_from", [0, 10**9], ids=["compiled", "as it is"])
+def test_a_captured_step_computes_what_it_is_made_of(path: str, compiled_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph_step, "COMPILED_FROM", compiled_from)
+    captured, plain = (prepare(small(f"path={path}", "passes=4"), noise(), place_for("cuda", "auto")) for _ in range(2))
+    assert isinstance(plain.step, graph_step.GraphStep) and isinstance(captured.step, graph_step.GraphStep)
+    plain.step.tried = True  # and so never captured
+    ours, theirs = losses(captured), losses(plain)
+    assert captured.step.graph is not None and not captured.step.notes
+    np.testing.assert_allclose(ours, theirs, rtol=0.02)
+    assert ours[0] == pytest.approx(theirs[0], rel=2e-3)
+
+
+def test_what_cannot_be_captured_is_said_and_trained_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = prepare(small("path=kept", "passes=4"), noise(), place_for("cuda", "auto"))
+    assert isinstance(training.step, graph_step.GraphStep)
+    inner = training.step.terms
+
+    def asking(*given: torch.Tensor) -> dict[str, torch.Tensor]:
+        found = inner(*given)
+        float(next(iter(found.values())))  # waits for the device, which a capture forbids
+        return found
+
+    training.step.terms = asking
+    assert len(losses(training, 4)) == 4 and training.step.graph is None
+    assert "cannot be captured as a CUDA graph" in training.step.notes[0]
+
+
+def test_a_failing_compiler_is_said_and_gone_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph_step, "COMPILED_FROM", 0)
+    monkeypatch.setattr(graph_step, "COMPILER", {"no_such_option": True})
+    training = prepare(small("path=kept", "passes=4"), noise(), place_for("cuda", "auto"))
+    assert len(losses(training, 3)) == 3 and isinstance(training.step, graph_step.GraphStep)
+    assert training.step.graph is not None and "torch.compile failed" in training.step.notes[0]
+
+
+def test_seeds_at_once_are_bit_for_bit_what_each_is_alone(tmp_path: Path) -> None:
+    made = small("path=kept", "passes=3", "deterministic=true", "evaluate=Epochs(1)")
+    runs = frugalvit.train_seeds(made, [0, 1, 2], out=tmp_path / "several", data=noise(), device="cuda")
+    for run, seed in zip(runs, (0, 1, 2), strict=True):
+        alone = frugalvit.train(replace(made, seed=seed), out=tmp_path / f"alone-{seed}", data=noise(), device="cuda")
+        ours, theirs = ((one.path / "model.safetensors").read_bytes() for one in (run, alone))
+        assert ours == theirs
+    torch.use_deterministic_algorithms(False)
+
+
+def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
+    made = small("path=kept", "passes=4", "deterministic=true", "save=Epochs(1)", "average=Ema(0.9)")
+    whole = frugalvit.train(made, out=tmp_path / "whole", data=noise(), device="cuda")
+
+    class Stop(Exception):
+        pass
+
+    class Stopping(Silent):
+        def show(self, values: dict[str, float]) -> None:
+            if values["step"] >= 40:
+                raise Stop
+
+    with pytest.raises(Stop):
+        frugalvit.train(made, out=tmp_path / "again", data=noise(), device="cuda", display=Stopping())
+    again = frugalvit.train(made, out=tmp_path / "again", data=noise(), device="cuda", resume=True)
+    ours, theirs = ((one.path / "model.safetensors").read_bytes() for one in (whole, again))
+    assert ours == theirs
+    torch.use_deterministic_algorithms(False)
