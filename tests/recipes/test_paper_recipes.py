@@ -20,6 +20,7 @@ from frugalvit.data.order import Repeated, Shuffled
 from frugalvit.data.source import Source
 from frugalvit.data.subset import FirstFraction
 from frugalvit.data.tf_randaugment import TfRandAugment
+from frugalvit.data.trivialaugment import TrivialAugment
 from frugalvit.errors import SpecError
 from frugalvit.nn.attention import Attention
 from frugalvit.nn.block import Block, SummaryBlock
@@ -292,3 +293,25 @@ def test_a_papers_page_names_files_and_recipes_that_exist(page: str) -> None:
         family, _, name = word.partition(".")
         if family in ("cait", "convit", "small", "augreg") and name.isidentifier() and name not in ("py", "md"):
             recipe(word)
+
+
+@pytest.mark.parametrize(
+    ("image", "side", "grid"), [(28, 28, 7), (31, 32, 8), (32, 32, 8), (50, 50, 10), (64, 64, 8), (96, 96, 8)]
+)
+def test_our_own_small_recipe_fits_any_picture_of_28_to_96_pixels(image: int, side: int, grid: int) -> None:
+    made = recipe("small.best_cifar10", f"image={image}", "dim=32", "heads=4", "depth=2")
+    module = replace(made.model, classes=10).build(seed=0)
+    assert (made.model.image.height, module.shapes[0].height) == (side, grid)
+
+
+@pytest.mark.parametrize("image", [27, 97])
+def test_our_own_small_recipe_refuses_other_pictures(image: int) -> None:
+    with pytest.raises(SpecError, match="Use 28 to 96"):
+        recipe("small.best_cifar10", f"image={image}")
+
+
+def test_our_own_small_recipe_takes_parts_of_other_papers() -> None:
+    plain = recipe("small.best_cifar10", "add=none", "optimizer=adamw", "augment=trivialaugment")
+    assert isinstance(plain.optimizer, AdamW) and isinstance(plain.data.augment.steps[-1], TrivialAugment)
+    gated = recipe("small.best_cifar10", "local=3", "heads=4", "dim=32", "depth=5")
+    assert len([one for one in gated.model.layers if isinstance(one, Block) and one.attention.after]) == 3

@@ -9,22 +9,31 @@ The paper reports the best epoch's accuracy on the test pictures; here they are 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 from frugalvit.data.augment import Augment, Flip, PadCrop
+from frugalvit.data.augment import Step as AugmentStep
 from frugalvit.data.autoaugment import AutoAugment
 from frugalvit.data.dataset import Cifar10, Cifar100, Dataset, Svhn, TinyImageNet
-from frugalvit.data.erase import EraseConstant
+from frugalvit.data.erase import Erase, EraseConstant
 from frugalvit.data.mix import SwitchMix
+from frugalvit.data.randaugment import RandAugment
+from frugalvit.data.trivialaugment import TrivialAugment
+from frugalvit.errors import SpecError
+from frugalvit.nn.block import Block, dropping
+from frugalvit.nn.layers import Layer
 from frugalvit.nn.model import Model
 from frugalvit.objective.loss import CrossEntropy
 from frugalvit.objective.objective import Objective, Supervised
+from frugalvit.training.average import Ema
 from frugalvit.training.duration import Epochs, Fraction
-from frugalvit.training.optimizer import AdamW, AllParameters
+from frugalvit.training.optimizer import AdamW, AllParameters, Muon, Optimizer
 from frugalvit.training.recipe import Data, Recipe
 from frugalvit.training.schedule import Cosine
-from frugalvit.zoo.change import with_lsa, with_spt
+from frugalvit.zoo.change import with_gpsa, with_lsa, with_spt
 from frugalvit.zoo.small import small_cait, small_pit, small_swin, small_t2t, small_vit
+from frugalvit.zoo.vit import vit
 
 Family = Literal["vit", "cait", "pit", "swin", "t2t"]
 Added = Literal["none", "spt", "lsa", "spt+lsa"]
@@ -41,6 +50,12 @@ ADDED: dict[Added, tuple[Callable[[Model], Model], ...]] = {
     "spt": (with_spt,),
     "lsa": (with_lsa,),
     "spt+lsa": (with_spt, with_lsa),
+}
+Policy = Literal["autoaugment", "trivialaugment", "randaugment"]
+POLICIES: dict[Policy, AugmentStep] = {
+    "autoaugment": AutoAugment("cifar10"),
+    "trivialaugment": TrivialAugment(),
+    "randaugment": RandAugment(),
 }
 LR: dict[Family, float] = {"vit": 3e-3, "cait": 1e-3, "pit": 1e-3, "swin": 1e-3, "t2t": 1e-3}
 
@@ -99,6 +114,76 @@ def cifar10(
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
     spec = chosen(model, add, 32, 10, drop_path)
     return protocol(spec, Cifar10(holdout=0.0), "cifar10", mean, std, LR[model] if lr is None else lr, passes, batch)
+
+
+def best_cifar10(
+    *,
+    image: int = 32,
+    passes: int = 300,
+    batch: int = 256,
+    lr: float = 2e-3,
+    weight_decay: float = 0.05,
+    dim: int = 256,
+    heads: int = 8,
+    depth: int = 9,
+    mlp_ratio: float = 3.0,
+    local: int = 0,
+    add: Added = "spt+lsa",
+    augment: Policy = "autoaugment",
+    mixed: float = 0.5,
+    drop_path: float = 0.1,
+    optimizer: Literal["muon", "adamw"] = "muon",
+) -> Recipe:
+    """Our own training of a transformer from scratch, for pictures of 28 to 96 pixels; nothing of it is a paper's protocol.
+
+    frugalvit train small.best_cifar10 --data DOWNLOADS --out runs/best
+    A ViT of 8 x 8 patches or nearly, with SPT and LSA; the first `local` blocks have ConViT's gated positions. `mixed` is the
+    share of batches that are mixed. Other data: `data.dataset=...` and its mean and std.
+    """
+    if not 28 <= image <= 96:
+        raise SpecError(f"{image} pixels. Use 28 to 96; for other pictures see `frugalvit advise`.", path="image")
+    mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+    side, patch = grid_of(image)
+    spec = vit(dim=dim, heads=heads, depth=depth, patch=patch, image=side, classes=None, mlp_ratio=mlp_ratio)
+    spec = replace(spec, layers=even_depth(spec.layers, drop_path))
+    for change in ADDED[add]:
+        spec = change(spec)
+    if local:
+        spec = with_gpsa(spec, local)
+    steps = Augment((Flip(0.5), PadCrop(side // 8), POLICIES[augment]))
+    mix = SwitchMix(mixup_alpha=0.8, cutmix_alpha=1.0, probability=mixed, switch=0.5)
+    rates: dict[str, Optimizer] = {
+        "muon": Muon(lr, weight_decay=weight_decay),
+        "adamw": AdamW(lr, weight_decay=weight_decay),
+    }
+    return Recipe(
+        model=spec,
+        data=Data(Cifar10(), steps, mean, std, crop=1.0, erase=Erase(0.25), mix=mix),
+        objective=Objective((Supervised(loss=CrossEntropy(0.1)),)),
+        optimizer=rates[optimizer],
+        schedule=Cosine(Fraction(0.05), start=1e-6, end=1e-6),
+        duration=Epochs(passes),
+        batch=batch,
+        clip=1.0,
+        average=Ema(0.9998),
+        evaluate=Epochs(10),
+        save=Epochs(50),
+        log_every=100,
+    )
+
+
+def grid_of(image: int) -> tuple[int, int]:
+    """The model's side and its patch: a grid as near to 8 x 8 as the side allows, or pictures resized to one of 8 x 8."""
+    patches = [patch for patch in range(2, image) if image % patch == 0 and 6 <= image // patch <= 10]
+    if patches:
+        return image, min(patches, key=lambda patch: abs(image // patch - 8))
+    patch = round(image / 8)
+    return 8 * patch, patch
+
+
+def even_depth(layers: tuple[Layer, ...], drop: float) -> tuple[Layer, ...]:
+    """The layers with the same drop rate in every block."""
+    return tuple(dropping(layer, drop) if isinstance(layer, Block) else layer for layer in layers)
 
 
 def cifar100(
