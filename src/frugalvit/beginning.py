@@ -24,9 +24,10 @@ from frugalvit.data.subset import FirstClasses
 from frugalvit.errors import DataError, SpecError
 from frugalvit.nn.network import Network
 from frugalvit.nn.shape import MapShape, Shape
+from frugalvit.recipes.find import BESIDE
 from frugalvit.report.progress import Display
 from frugalvit.report.record import RunFolder
-from frugalvit.spec import encode, read
+from frugalvit.spec import decode, encode, read
 from frugalvit.training.duration import Duration
 from frugalvit.training.loop import Record
 from frugalvit.training.optimizer import Sgd, peak_lr
@@ -80,6 +81,23 @@ def description(training: Training, model: nn.Module | None, objective: nn.Modul
     if objective is not None:
         found["ready_objective"] = type(objective).__name__
     return found
+
+
+def as_saved(out: Path, described: dict[str, Any]) -> dict[str, Any]:
+    """The description of the run in a folder as an older version wrote it, if it says the same: fields have come since.
+
+    A field that is not there means what it means by default; a run without a path took the plain one.
+    """
+    if not (out / "recipe.json").exists():
+        return described
+    saved = RunFolder(out).recipe()
+    beside = {name: saved[name] for name in BESIDE if name in saved}
+    try:
+        whole = encode(decode({name: value for name, value in saved.items() if name not in beside}, Recipe)) | beside
+    except SpecError:
+        return described  # with parts of one's own, or damaged: compared as it is
+    whole["path"] = saved.get("path", "plain")
+    return saved if whole == described else described
 
 
 def own_module(model: nn.Module | None) -> Any:

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from frugalvit.beginning import (
+    as_saved,
     begin,
     begun_from,
     description,
@@ -102,6 +103,7 @@ def train(
     enough_threads(training)
     described = description(training, model, objective) | ({"init": init} if init else {})
     where = environment() | {"device": str(place.device), "precision": place.precision, "threads": torch.get_num_threads()}
+    described = as_saved(Path(out), described) if resume else described
     if resume and extend:
         lengthen(Path(out), training, described, where, display)
     notices = [] if latest(Path(out) / "state") else initialized(training, init, origin)

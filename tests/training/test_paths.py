@@ -204,3 +204,22 @@ def test_a_stream_of_bf16_is_rounded_between_blocks_and_trains() -> None:
     with training.place.autocast():
         module.eval()(torch.randn(2, 1, 8, 8))
     assert seen[1:] == [torch.bfloat16] * (len(seen) - 1)
+
+
+def test_a_run_of_an_older_version_is_resumed(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (48, 8, 8), dtype=np.uint8)
+    sources = {"train": Arrays(images, np.arange(48) % 10, [str(i) for i in range(10)], "noise")}
+    made = recipe("vit.digits", *SIZES)
+    whole = frugalvit.train(made, out=tmp_path / "whole", data=sources)
+    frugalvit.train(made, out=tmp_path / "old", data=sources)
+    (tmp_path / "old" / "state" / "step-000000012.safetensors").unlink()
+    path = tmp_path / "old" / "recipe.json"
+    saved = json.loads(path.read_text())
+    for name in ("path", "deterministic"):
+        del saved[name]
+    del saved["data"]["store"], saved["data"]["validate"]
+    path.write_text(json.dumps(saved))
+    again = frugalvit.train(made, out=tmp_path / "old", data=sources, resume=True)
+    assert again.summary == whole.summary
+    with pytest.raises(DataError, match="holds a run of another recipe: .*batch was 8, now 16"):
+        frugalvit.train(replace(made, batch=16), out=tmp_path / "old", data=sources, resume=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -15,4 +16,5 @@ class Batch:
     label_B: Tensor  # int64
     index_B: Tensor  # int64, the picture's place in its source
     target_BC: Tensor | None = None  # soft targets, once mixed
+    answers: Mapping[str, Tensor] | None = None  # what a teacher says of these pictures: logits in our order, and its taps
     bad: tuple[str, ...] = ()  # pictures that could not be read and were replaced
