@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 class Chosen(NamedTuple):
-    """Some samples of a batch of B, in the order of their draws."""
+    """Some samples of a batch of B, in an order."""
 
     samples: Tensor  # their indices
     rank_B: Tensor  # of every sample in that order: the chosen ones have the lowest
@@ -26,10 +26,12 @@ def count_of(batch: int, drop: float) -> int:
     return operator.index(max(1, round(batch * (1.0 - drop))))  # for a compiler a number, not a symbol
 
 
-def smallest(draw_B: Tensor, count: int) -> Chosen:
-    """The samples with the smallest draws. Of equal draws the first is smaller, on every device."""
-    order_B = draw_B.argsort(stable=True)
-    return Chosen(order_B[:count], order_B.argsort())  # the inverse of a permutation sorts it
+def in_a_row(draw_B: Tensor, count: int) -> Chosen:
+    """As many samples as `count`, from a random one on and around the batch's end. The first draw decides where."""
+    batch = len(draw_B)
+    place_B = torch.arange(batch, device=draw_B.device)
+    start = (draw_B[:1] * batch).to(torch.int64).clamp(max=batch - 1)
+    return Chosen((place_B[:count] + start) % batch, (place_B - start) % batch)
 
 
 def on_chosen(branch: Callable[..., Tensor], chosen: Chosen | None, x_BND: Tensor, *draws: Tensor | None) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from frugalvit.errors import SpecError, at
-from frugalvit.nn.fixed_depth import Chosen, count_of, smallest
+from frugalvit.nn.fixed_depth import Chosen, count_of, in_a_row
 from frugalvit.nn.shape import Shape
 from frugalvit.spec import swap
 
@@ -91,13 +91,15 @@ class ScaledSum(nn.Module):
 
 @dataclass(frozen=True)
 class FixedCountDepth:
-    """x + branch · m · B / K, m = 1 for the K = round(B · (1 − drop)) of B samples with the smallest draws (DINOv2's code).
+    """x + branch · m · B / K, m = 1 for K = round(B · (1 − drop)) of B samples (after DINOv2's code).
 
-    At least one sample is kept. A block computes the branch for these K alone. `inner` says how branches join otherwise, and
-    at which rate they drop; its weights keep their names.
+    The K samples follow each other in the batch, from a random one on and around its end: pictures come in random order, and
+    sorting draws would cost more than is saved. At least one sample is kept. A block computes the branch for these K alone.
+    `inner` says how branches join otherwise, and at which rate they drop; its weights keep their names.
 
     Deviation: in Huang et al. and DeiT every sample is dropped by itself, with probability `drop`. Here a sample is dropped
-    with probability 1 − K / B, which the factor fits, and less often if others are: a rate below half a sample drops none.
+    with probability 1 − K / B, which the factor fits, and with its neighbors: copies of one picture that repeated augmentation
+    puts side by side drop together. A rate below half a sample drops none.
     """
 
     inner: Plain | LayerScale = Plain()
@@ -129,7 +131,7 @@ class FixedCountSum(nn.Module):
     def chosen(self, draw_B: Tensor) -> Chosen | None:
         """The samples whose branch is read, or None for all."""
         count = count_of(len(draw_B), self.drop)
-        return smallest(draw_B, count) if count < len(draw_B) else None
+        return in_a_row(draw_B, count) if count < len(draw_B) else None
 
 
 def innermost(residual: Residual) -> Residual:
