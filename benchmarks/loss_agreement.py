@@ -13,7 +13,7 @@ synthetic pictures. The ways:
 - compiled: that by torch.compile;
 - stream, compiled_stream: these two with bf16 between blocks too (precision=bf16_stream);
 - graph, compiled_graph: a step captured and replayed as a CUDA graph; of small.cifar10 alone, which is compiled where it is
-  long. `graph` is compared with `kernels` too, the same functions not captured.
+  long. They are compared with kernels and compiled too, the same functions not captured.
 
 fp32 and plain always run. Every loss goes into loss_agreement_logs.
 """
@@ -87,8 +87,9 @@ class Unfit(Exception):
 # ------------------------------------------------------------------------------------------------ pictures
 
 
-def synthetic(count: int, height: int, width: int, channels: int) -> Arrays:
-    """Noise over a coarse pattern of colors, one pattern a class."""
+def synthetic(count: int, image: Image, noise: int) -> Arrays:
+    """A coarse pattern of colors, one a class, under `noise` times as much noise."""
+    height, width, channels = image.height, image.width, image.channels
     draw = np.random.default_rng(SEED)
     labels_N = draw.integers(0, CLASSES, count)
     cells_KRRC = draw.integers(0, 256, (CLASSES, CELLS, CELLS, channels), dtype=np.uint8)
@@ -96,7 +97,7 @@ def synthetic(count: int, height: int, width: int, channels: int) -> Arrays:
     images_NHWC = draw.integers(0, 256, (count, height, width, channels), dtype=np.uint8)
     for image_HWC, label in zip(images_NHWC, labels_N, strict=True):
         pattern_HWC = cells_KRRC[label][row_H][:, column_W]
-        image_HWC[:] = image_HWC - image_HWC // 8 + pattern_HWC // 8
+        image_HWC[:] = (noise * image_HWC.astype(np.uint16) + pattern_HWC) // (noise + 1)
     return Arrays(images_NHWC, labels_N, [str(label) for label in range(CLASSES)], "synthetic")
 
 
@@ -222,8 +223,9 @@ def pictures_for(model: str, arguments: argparse.Namespace) -> tuple[Source, str
     """And what to call them."""
     if ":" in model and arguments.data is not None:
         return ArrayFolder(0.0).open("train", arguments.data), "of arrays"
-    image = Image(32, 32) if ":" in model else frugalvit.model(model).image
-    return synthetic(arguments.pictures, image.height, image.width, image.channels), "synthetic"
+    if ":" in model:
+        return synthetic(arguments.pictures, Image(32, 32), 1), "synthetic"
+    return synthetic(arguments.pictures, frugalvit.model(model).image, 7), "synthetic"
 
 
 def differences(curves: dict[str, list[float]]) -> list[dict[str, Any]]:

@@ -1,0 +1,140 @@
+"""The scripts in benchmarks/ that are meant for a GPU, at toy size on the CPU: what they write, and how they judge."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from benchmarks import inference_throughput, loss_agreement
+
+import frugalvit
+from frugalvit.nn.attention import MultiHead
+from frugalvit.nn.mlp import TwoLayers
+from frugalvit.nn.shape import Image
+
+
+@pytest.fixture(autouse=True)
+def settings() -> Iterator[None]:
+    """What the scripts set for the whole process is put back."""
+    threads, precision, tf32 = torch.get_num_threads(), torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision(precision)
+    torch.backends.cudnn.allow_tf32 = tf32
+
+
+@pytest.fixture
+def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FRUGALVIT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "results"
+
+
+def written(script: ModuleType, out: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> list[dict[str, Any]]:
+    """The rows that a run of the script leaves."""
+    monkeypatch.setattr(sys, "argv", ["script.py", *words, "--device", "cpu", "--commit", "abc1234", "--out", str(out)])
+    script.main()
+    name = script.__name__.rpartition(".")[2]
+    return json.loads((out / f"{name}.json").read_text())["rows"]
+
+
+# ------------------------------------------------------------------------------------------------ inference
+
+
+def test_inference_is_timed_beside_timm_and_earlier_rows_stay(
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = ("--compile", "off", "--steps", "1", "--warm", "1")
+    written(inference_throughput, out, monkeypatch, "deit_tiny_patch16_224:2", *short, "--rounds", "1")
+    rows = written(inference_throughput, out, monkeypatch, "deit_tiny_patch16_224:1", *short, "--rounds", "2")
+    assert [(row["model"], row["batch"], row["rounds"]) for row in rows] == [
+        ("deit_tiny_patch16_224", 2, 1),
+        ("deit_tiny_patch16_224", 1, 2),
+    ]
+    for row in rows:
+        assert 0 < row["lowest"] <= row["ratio"] <= row["highest"]
+        for side in ("timm", "frugalvit"):
+            assert row[side] == pytest.approx(1e3 * row["batch"] / row[f"{side}_ms"], abs=0.6)
+        where = row["where"]
+        assert where["device"] and where["torch"] == torch.__version__ and where["timm"]
+        assert (where["commit"], where["compile"], where["steps_per_round"]) == ("abc1234", "off", 1)
+    page = (out / "inference_throughput.md").read_text()
+    assert page.count("| deit_tiny_patch16_224 | 1 |") == 2 and "| 2 x 1 | off |" in page
+    assert page in capsys.readouterr().out
+
+
+def test_the_models_compared_are_models_of_both_sides() -> None:
+    known = set(inference_throughput.timm.list_models())
+    for item in inference_throughput.DEFAULT:
+        name, batch = item.split(":")
+        assert name in known and int(batch) > 1
+        assert frugalvit.model(name).classes == 1000
+
+
+# ------------------------------------------------------------------------------------------------ the loss
+
+
+def test_losses_of_a_model_and_of_the_small_recipe_are_compared_with_plain(
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("small_vit_32:3", "vit:spt+lsa:4", "--steps", "2", "--pictures", "8", "--ways", "kernels,stream,graph")
+    model, small = written(loss_agreement, out, monkeypatch, *words)
+    assert [(row["model"], row["batch"]) for row in (model, small)] == [("small_vit_32", 3), ("vit:spt+lsa", 4)]
+    assert set(model["skipped"]) == {"kernels"} and set(small["skipped"]) == {"kernels", "graph"}
+    for row in (model, small):
+        assert set(row["ways"]) == {"plain", "fp32", "stream"}
+        assert [(one["way"], one["against"]) for one in row["differences"]] == [("fp32", "plain"), ("stream", "plain")]
+        yardstick, stream = row["differences"]
+        assert yardstick["ratio"] == 1.0 and 0 < yardstick["mean"] <= yardstick["largest"] < 0.5
+        assert stream["ratio"] == pytest.approx(stream["mean"] / yardstick["mean"], rel=0.01, abs=1e-3)
+        assert (row["steps"], row["pictures"]) == (2, 8)
+        assert row["where"]["device"] and row["where"]["data"] == "synthetic" and row["where"]["commit"] == "abc1234"
+    page = (out / "loss_agreement.md").read_text()
+    assert "graph: graphs need CUDA" in page and page in capsys.readouterr().out
+    logged = [json.loads(line) for line in (out / "loss_agreement_logs" / "vit-spt-lsa-4.jsonl").read_text().splitlines()]
+    assert [(one["way"], len(one["losses"])) for one in logged] == [("plain", 2), ("fp32", 2), ("stream", 2)]
+    assert small["ways"]["plain"]["last"] == pytest.approx(logged[0]["losses"][1], abs=1e-5)
+
+
+def test_the_verdict_is_the_mean_distance_in_units_of_that_of_fp32() -> None:
+    curves = {"plain": [3.0, 2.0], "fp32": [3.0, 2.5], "kernels": [3.25, 1.5], "graph": [3.25, 1.5]}
+    found = {(one["way"], one["against"]): one for one in loss_agreement.differences(curves)}
+    assert found["fp32", "plain"] == {"way": "fp32", "against": "plain", "mean": 0.25, "largest": 0.5, "ratio": 1.0}
+    assert found["kernels", "plain"] == {"way": "kernels", "against": "plain", "mean": 0.375, "largest": 0.5, "ratio": 1.5}
+    assert (found["graph", "plain"]["ratio"], found["graph", "kernels"]["ratio"]) == (1.5, 0.0)
+
+
+def test_the_plain_way_has_no_kernel_of_ours() -> None:
+    module = frugalvit.model("small_vit_32").build()
+    attentions = [part for part in module.modules() if isinstance(part, MultiHead)]
+    feeds = [part for part in module.modules() if isinstance(part, TwoLayers)]
+    for attention in attentions:
+        attention.short = attention.talks = True
+    for feed in feeds:
+        feed.fused = True
+    loss_agreement.without_kernels(module)
+    assert attentions and not any(part.short or part.talks for part in attentions)
+    assert feeds and not any(part.fused for part in feeds)
+
+
+def test_the_class_of_a_synthetic_picture_shows_in_its_colors() -> None:
+    source = loss_agreement.synthetic(120, Image(32, 40), noise=7)
+    assert source.images.shape == (120, 32, 40, 3) and source.images.dtype == np.uint8
+    cells_ND = source.images.reshape(120, 4, 8, 4, 10, 3).mean((2, 4)).reshape(120, -1)
+    centers_KD = np.stack([cells_ND[:60][source.labels[:60] == label].mean(0) for label in range(10)])
+    nearest_N = ((cells_ND[60:, None] - centers_KD) ** 2).sum(2).argmin(1)
+    assert (nearest_N == source.labels[60:]).mean() > 0.9
+
+
+def test_a_way_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["loss_agreement.py", "--ways", "plain,stram"])
+    with pytest.raises(SystemExit):
+        loss_agreement.main()
+    assert "'stram' is no way. Use all, or some of plain, fp32, kernels" in capsys.readouterr().err
