@@ -301,7 +301,7 @@ def page(rows: list[dict[str, Any]]) -> str:
 
 
 def commit() -> str:
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    found = subprocess.run(["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True, check=False)
     return found.stdout.strip() or "unknown"
 
 

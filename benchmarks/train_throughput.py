@@ -112,7 +112,7 @@ def compare(name: str, batch: int, ways: list[str], rounds: int, steps: int) -> 
 
 
 def commit() -> str:
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    found = subprocess.run(["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True, check=False)
     return found.stdout.strip() or "unknown"
 
 
