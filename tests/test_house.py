@@ -27,6 +27,7 @@ ALLOWED = {
     "zoo": PLAIN | {"nn"},
     "weights": PLAIN | {"nn"},
     "measure": PLAIN | {"nn"},
+    "explain": PLAIN | {"nn", "measure", "weights"},
     "deploy": PLAIN | {"nn", "measure", "weights", "data"},
     "objective": PLAIN | {"nn", "data"},
     "report": PLAIN,
@@ -34,7 +35,7 @@ ALLOWED = {
     "recipes": PLAIN | {"nn", "zoo", "data", "objective", "training"},
     "advise": PLAIN | {"nn", "data", "measure", "weights", "training", "recipes"},
 }
-EVERYTHING = ("cli", "run", "seeds", "beginning", "__init__", "__main__")
+EVERYTHING = ("cli", "run", "seeds", "beginning", "teaching", "__init__", "__main__")
 FLAGS = {"--help", "--version", "--json", "--with", "--out", "--init", "--origin", "--classes", "--resample", "--grid"}
 FLAGS |= {"--data", "--resume", "--extend", "--device", "--workers", "--log", "--quiet", "--split", "--top", "--dataset"}
 FLAGS |= {"--batch", "--steps", "--hours", "--write", "--seeds"}

@@ -54,6 +54,7 @@ def test_classes_are_the_same_by_name_by_place_or_as_imagenets() -> None:
     assert same_classes(("a", "b"), ("a", "b"))
     assert same_classes(("0", "1"), ("a", "b"))
     assert not same_classes(("b", "a"), ("a", "b"))
+    assert not same_classes(("0", "1"), ("1", "0"))
     assert not same_classes(("0", "1", "2"), ("a", "b"))
     wnids = tuple(f"n{number:08d}" for number in range(1000))
     assert same_classes(wnids, imagenet_names())

@@ -245,7 +245,11 @@ def evaluate(
 
 def same_classes(data: tuple[str, ...], model: tuple[str, ...]) -> bool:
     """Equal names; or as many numbers, which are places; or ImageNet's WordNet ids for its words, in the same order."""
-    if data == model or (len(data) == len(model) and data == tuple(map(str, range(len(model))))):
+    if data == model:
+        return True
+    if set(data) == set(model):
+        return False  # the same names in another order: a place is another class
+    if len(data) == len(model) and data == tuple(map(str, range(len(model)))):
         return True
     from frugalvit.deploy.adopt import imagenet_names
 
