@@ -1,0 +1,203 @@
+"""Teachers: what they may be, and a frozen classifier that answers for its student's pictures in its student's classes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from frugalvit.data.preprocess import Preprocess
+from frugalvit.errors import SpecError
+from frugalvit.nn.readout import Fusion, MeanLogits, SumSoftmax, fuse, is_tap
+from frugalvit.nn.shape import Size
+from frugalvit.training.adapt import Known, Seen
+from frugalvit.training.devices import Place
+
+Gives = Literal["logits", "probabilities"]
+
+
+@dataclass(frozen=True)
+class RunTeacher:
+    """A classifier that this package saved: a run's folder, or whatever else `frugalvit.load` takes."""
+
+    path: str
+    size: Size | None = None  # of its pictures, positions being resampled; none: as it was trained
+
+
+@dataclass(frozen=True)
+class ZooTeacher:
+    """A model by name (`regnety_160`, `timm:resnet26d`, `torchvision:resnet18`) with a file of weights, or released ones.
+
+    Without `weights`, the model's own released or pretrained ones are used, and downloaded if they must be.
+    """
+
+    model: str
+    weights: str = ""  # a file, a released name, or hf-hub:owner/name
+    origin: str = ""  # whose names a file has
+    classes: tuple[str, ...] = ()  # names in the order of the logits; empty: those that are known
+    mean: tuple[float, ...] | None = None  # none: what is known of the weights, else ImageNet's
+    std: tuple[float, ...] | None = None
+    size: Size | None = None
+
+
+@dataclass(frozen=True)
+class OnnxTeacher:
+    """A classifier in an ONNX file, run by onnxruntime. Such a file does not say how its pictures are normalized."""
+
+    path: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    classes: tuple[str, ...] = ()  # names in the order of the logits
+    size: Size | None = None  # none: the file's
+    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
+    output: str = ""  # its name, where the file has several
+    gives: Gives = "logits"
+
+
+OneTeacher = RunTeacher | ZooTeacher | OnnxTeacher
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Several teachers that answer together: the mean of their logits, or of their probabilities."""
+
+    members: tuple[OneTeacher, ...]
+    rule: Literal["mean_logits", "mean_probabilities"] = "mean_logits"
+
+    def __post_init__(self) -> None:
+        if not self.members:
+            raise SpecError("nobody is in it. Name at least one teacher.", path="members")
+
+    @property
+    def fusion(self) -> Fusion:
+        return MeanLogits() if self.rule == "mean_logits" else SumSoftmax()
+
+
+TeacherSpec = RunTeacher | ZooTeacher | OnnxTeacher | Ensemble  # what may stand in `Teaching.teacher`
+
+
+@dataclass(frozen=True)
+class Teaching:
+    """Who teaches, and what a teacher must be worth on the validation pictures."""
+
+    teacher: TeacherSpec
+    least: float | None = None  # top-1 in percent, below which a teacher is refused; none: 1.2 times chance
+    classes: Known = "same"  # included: the teacher may know others than the student's too, which are left out
+
+    def __post_init__(self) -> None:
+        if isinstance(self.least, (int, float)) and not 0 <= self.least <= 100:
+            raise SpecError(f"{self.least} %. Use a share between 0 and 100.", path="least")
+
+
+@dataclass(frozen=True)
+class ReadyTeacher:
+    """A module or a function of one's own: images_BCHW, normalized by `preprocess`, to logits_BC. No part of a recipe.
+
+    Without `preprocess` it takes the student's pictures as they are; without `classes`, theirs in the same order.
+    """
+
+    answer: nn.Module | Callable[[Tensor], Any]
+    preprocess: Preprocess | None = None
+    classes: tuple[str, ...] = ()
+    gives: Gives = "logits"
+
+
+class Teacher(nn.Module):
+    """A frozen classifier, opened: from a student's pictures, augmented and mixed, to answers in the student's classes.
+
+    `network` maps its own input to a dict of heads and taps. It stays in evaluation mode whatever is asked of it, and no
+    gradient reaches it. On CUDA it computes in the training's precision, elsewhere in fp32.
+    """
+
+    order_C: Tensor | None
+
+    def __init__(
+        self,
+        network: nn.Module,
+        own: Preprocess,
+        student: Preprocess,
+        classes: tuple[str, ...],
+        place: Place,
+        *,
+        name: str,
+        knows: int,
+        order: tuple[int, ...] | None = None,
+        fusion: Fusion = MeanLogits(),
+        notes: Sequence[str] = (),
+    ):
+        super().__init__()
+        self.network = network
+        self.seen = Seen(student, own)
+        self.own, self.student = own, student
+        self.classes = classes  # the student's, which the answers are in the order of
+        self.knows = knows  # classes of its own
+        self.order = order  # where the student's lie among them; none: in their places
+        self.fusion = fusion
+        self.name = name
+        self.notes = tuple(notes)  # what is worth a word before it teaches
+        self.captured = bool(getattr(network, "captured", True))  # whether a CUDA graph may hold it
+        self.kind = place.device.type
+        rounded = self.kind == "cuda" and place.precision != "fp32"
+        self.precision = (torch.float16 if place.precision == "fp16" else torch.bfloat16) if rounded else None
+        self.register_buffer("order_C", None if order is None else torch.tensor(order), persistent=False)
+        self.requires_grad_(requires_grad=False)
+        self.to(place.device).eval()
+
+    def train(self, mode: bool = True) -> Self:
+        """Nothing but evaluation mode, so that a student's `train()` cannot reach its norms and dropout."""
+        return super().train(mode=False)
+
+    def forward(self, image_BCHW: Tensor) -> dict[str, Tensor]:
+        """The "logits" in fp32 and the taps, by their names, of pictures as the student gets them."""
+        with torch.no_grad(), torch.autocast(self.kind, enabled=False):
+            seen_BCHW = self.seen(image_BCHW)
+        return self.answers(seen_BCHW)
+
+    def answers(self, own_BCHW: Tensor) -> dict[str, Tensor]:
+        """The same of pictures that are of its own size and normalized its own way."""
+        with torch.no_grad():
+            with torch.autocast(self.kind, self.precision, enabled=self.precision is not None):
+                outputs = self.network(own_BCHW)
+            taps = {name: value for name, value in outputs.items() if is_tap(name)}
+            logits_BC = fuse({name: value.float() for name, value in outputs.items() if name not in taps}, self.fusion)
+            if logits_BC.shape[1:] != (self.knows,):
+                raise SpecError(f"logits of shape {tuple(logits_BC.shape)} for {self.knows} classes.", path=self.name)
+            return {"logits": logits_BC if self.order_C is None else logits_BC.index_select(1, self.order_C)} | taps
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all answers, without the batch's axis, from one blank picture."""
+        size = (len(self.student.mean), self.student.height, self.student.width)
+        blank_BCHW = torch.zeros(1, *size, device=self.seen.mean_s.device)
+        return {name: tuple(value.shape[1:]) for name, value in self(blank_BCHW).items()}
+
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits that change with its weights, pictures or classes; a function is known by its name."""
+        digest = hashlib.blake2b(digest_size=8)
+        for one in self.modules():
+            if isinstance(one, Teacher):
+                known = getattr(one.network, "digest", "")
+                digest.update(repr((one.own, one.student, one.classes, one.order, one.fusion, known)).encode())
+        for name, value in self.state_dict().items():
+            digest.update(name.encode() + value.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of its own pictures."""
+        return self.own.height, self.own.width
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        return self.own.mean
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        return self.own.std
+
+    @property
+    def interpolation(self) -> str:
+        return self.own.interpolation

@@ -1,0 +1,84 @@
+"""Whether a teacher is worth learning from, before the first step: its accuracy on the student's validation pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from frugalvit.data.finish import normalize
+from frugalvit.errors import SpecError
+from frugalvit.training.evaluate import Framed, measures
+from frugalvit.training.teacher import Teacher
+
+NEAR_CHANCE = 1.2  # times chance
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a teacher reaches on the student's validation pictures, in percent."""
+
+    top1: float
+    pictures: int
+    note: str
+
+
+def check_teacher(teacher: Teacher, framed: Framed, least: float | None = None, workers: int = 0) -> Checked:
+    """Measure a teacher on a split framed for the student; refuse it below `least` percent, or near chance.
+
+    A refusal says what it reaches on pictures framed by its own preprocessing, where that is another: whether the teacher or
+    what it is shown is at fault.
+    """
+    assert framed.preprocess == teacher.student
+    logits_NC, labels_N = answers_and_labels(teacher, framed, workers)
+    refuse_no_logits(logits_NC)
+    found = dict(measures(logits_NC, labels_N))
+    top1, pictures, chance = found["top1"], round(found["pictures"]), 100 / len(teacher.classes)
+    said = f"{top1:.1f} % of {pictures} validation pictures right"
+    if least is None and top1 <= NEAR_CHANCE * chance < 100:
+        raise SpecError(
+            f"the teacher, {teacher.name}, gets {said}, and chance is {chance:.1f} %.{own_words(teacher, framed, workers)} Are "
+            "its classes in the order of the data's, and mean and std those it was trained with? least=0 lets it teach "
+            "nevertheless.",
+            path="least",
+        )
+    if least is not None and top1 < least:
+        raise SpecError(
+            f"the teacher, {teacher.name}, gets {said}; asked for are {least:g} %.{own_words(teacher, framed, workers)} Use "
+            "a better teacher, or a lower least.",
+            path="least",
+        )
+    return Checked(top1, pictures, f"the teacher, {teacher.name}, gets {said}")
+
+
+def own_top1(teacher: Teacher, framed: Framed, workers: int = 0) -> float:
+    """Its accuracy in percent on the pictures of the split framed by its own preprocessing."""
+    own = Framed(framed.source, teacher.own, framed.place, framed.batch)
+    return dict(measures(*answers_and_labels(teacher.answers, own, workers)))["top1"]
+
+
+def own_words(teacher: Teacher, framed: Framed, workers: int) -> str:
+    if teacher.own == framed.preprocess:
+        return ""
+    size, own = f"{teacher.own.height} x {teacher.own.width}", own_top1(teacher, framed, workers)
+    return f" Of pictures framed for it, at {size} pixels, it gets {own:.1f} % right."
+
+
+@torch.no_grad()
+def answers_and_labels(answers: Callable[[Tensor], dict[str, Tensor]], framed: Framed, workers: int) -> tuple[Tensor, Tensor]:
+    """The logits_NC in the student's order and labels_N, −1 for unreadable pictures."""
+    logits, labels = [], []
+    for image_BCHW, label_B in framed.batches(workers):
+        said = answers(normalize(image_BCHW, framed.preprocess.mean, framed.preprocess.std))
+        logits.append(said["logits"][: len(label_B)])
+        labels.append(label_B)
+    return torch.cat(logits).cpu(), torch.cat(labels)
+
+
+def refuse_no_logits(logits_NC: Tensor) -> None:
+    if not torch.isfinite(logits_NC).all():
+        raise SpecError("some of the teacher's logits are no numbers. Are its weights whole?", path="teacher")
+    if logits_NC.min() >= 0 and torch.allclose(logits_NC.sum(1), torch.ones(()), atol=1e-3):
+        raise SpecError("the teacher answers with probabilities. Say gives=probabilities.", path="teacher")
