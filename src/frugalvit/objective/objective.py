@@ -1,4 +1,4 @@
-"""A sum of named terms, each reading a head of the model."""
+"""A sum of named terms, each reading a head of the model, or what lies inside it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 from frugalvit.data.batch import Batch
 from frugalvit.errors import SpecError, at, suggestion
+from frugalvit.objective.distill import Distilled, Sizes
 from frugalvit.objective.loss import CrossEntropy, Loss
+from frugalvit.objective.match import MatchedAttention, MatchedTokens
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class HeadLoss(nn.Module):
         return self.weight * self.loss(outputs[self.head], batch)
 
 
-Term = Supervised  # what may stand in `Objective.terms`
+Taught = Distilled | MatchedTokens | MatchedAttention  # learn from a teacher
+Term = Supervised | Taught  # what may stand in `Objective.terms`
 
 
 @dataclass(frozen=True)
@@ -51,15 +54,49 @@ class Objective:
 
     terms: tuple[Term, ...] = (Supervised(),)
 
-    def build(self, heads: tuple[str, ...], counts_C: Tensor) -> TermSum:
-        """`heads` are the model's; `counts_C` says how many training pictures each class has."""
+    @property
+    def needs_teacher(self) -> bool:
+        """Whether a term learns from a teacher."""
+        return bool(self.taught)
+
+    @property
+    def student_taps(self) -> tuple[str, ...]:
+        """What the model is to show beside its heads: `build(taps=...)`."""
+        return tuple(dict.fromkeys(tap for term in self.taught for tap in term.student_taps))
+
+    @property
+    def teacher_taps(self) -> tuple[str, ...]:
+        """What the teacher is to show beside its logits."""
+        return tuple(dict.fromkeys(tap for term in self.taught for tap in term.teacher_taps))
+
+    @property
+    def taught(self) -> tuple[Taught, ...]:
+        return tuple(term for term in self.terms if not isinstance(term, Supervised))
+
+    def build(
+        self, heads: tuple[str, ...], counts_C: Tensor, shapes: Sizes | None = None, answers: Sizes | None = None
+    ) -> TermSum:
+        """`heads` are the model's; `counts_C` says how many training pictures each class has.
+
+        For terms that learn from a teacher: `shapes` of the model's outputs (by default its heads) and of the teacher's
+        `answers`, without the batch axis.
+        """
         names = [term.name for term in self.terms]
         if not names or len(set(names)) < len(names):
             raise SpecError(f"terms {names}. Give at least one, each of another kind or head.", path="objective.terms")
-        built = {}
+        shapes = dict.fromkeys(heads, (len(counts_C),)) if shapes is None else shapes
+        built: dict[str, nn.Module] = {}
         for index, term in enumerate(self.terms):
             with at(f"objective.terms[{index}]"):
-                built[term.name] = term.build(heads, counts_C)
+                if isinstance(term, Supervised):
+                    built[term.name] = term.build(heads, counts_C)
+                elif answers is None:
+                    raise SpecError(
+                        f"{type(term).__name__} learns from a teacher, and there is none. Name one (teacher=...), or leave "
+                        "the term out."
+                    )
+                else:
+                    built[term.name] = term.build(heads, counts_C, shapes, answers)
         return TermSum(built)
 
 
