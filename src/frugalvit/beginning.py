@@ -21,20 +21,25 @@ from frugalvit.data.source import SPLITS, Source
 from frugalvit.data.split import NoSplit
 from frugalvit.data.store import Store
 from frugalvit.data.subset import FirstClasses
-from frugalvit.errors import DataError, SpecError
+from frugalvit.deploy.classifier import Classifier
+from frugalvit.errors import DataError, SpecError, at
 from frugalvit.nn.network import Network
 from frugalvit.nn.shape import MapShape, Shape
 from frugalvit.recipes.find import BESIDE
 from frugalvit.report.progress import Display
 from frugalvit.report.record import RunFolder
 from frugalvit.spec import decode, encode, read
+from frugalvit.teaching import open_teacher
+from frugalvit.training.devices import Place
 from frugalvit.training.duration import Duration
 from frugalvit.training.loop import Record
 from frugalvit.training.optimizer import Sgd, peak_lr
 from frugalvit.training.prepare import Training
-from frugalvit.training.recipe import Recipe
+from frugalvit.training.recipe import Recipe, filled, preprocess_of
 from frugalvit.training.schedule import Clock
 from frugalvit.training.state import latest
+from frugalvit.training.teacher import ReadyTeacher, Teacher
+from frugalvit.training.teacher_check import check_teacher
 from frugalvit.weights.fetch import fetch
 from frugalvit.weights.load import load_weights
 
@@ -72,10 +77,45 @@ def all_splits(recipe: Recipe, root: Path | None) -> dict[str, Source]:
     return sources | {"test": test}
 
 
+def opened_teacher(
+    recipe: Recipe, sources: Mapping[str, Source], place: Place, ready: ReadyTeacher | Classifier | None
+) -> Teacher | None:
+    """Whoever teaches: the one that is given, or the recipe's; nobody where no term would listen."""
+    teaching = recipe.teaching
+    if ready is None and teaching is None:
+        return None
+    if not recipe.objective.needs_teacher:
+        raise SpecError(
+            "a teacher is named, but no term of the objective learns from one. Add Distilled(...), or leave the teacher out.",
+            path="recipe.teaching",
+        )
+    train = sources["train"]
+    preprocess, taps = preprocess_of(filled(recipe, train)), recipe.objective.teacher_taps
+    with at("recipe.teaching"):
+        known = "same" if teaching is None else teaching.classes
+        who = ready if ready is not None or teaching is None else teaching.teacher
+        assert who is not None
+        return open_teacher(who, preprocess, train.classes, place, taps=taps, known=known)
+
+
+def checked_teacher(training: Training, workers: int) -> list[str]:
+    """What is to be said of the teacher, once it has shown what it is worth."""
+    teacher, teaching = training.step.teacher, training.recipe.teaching
+    if teacher is None:
+        return []
+    if "val" not in training.framed:
+        return [*teacher.notes, f"the teacher, {teacher.name}, is not measured: there is no validation split"]
+    with at("recipe.teaching"):
+        found = check_teacher(teacher, training.framed["val"], None if teaching is None else teaching.least, workers)
+    return [*teacher.notes, found.note]
+
+
 def description(training: Training, model: nn.Module | None, objective: nn.Module | None) -> dict[str, Any]:
     """What a run is: its recipe and its data. Resuming checks that both are the same."""
     found = encode(training.recipe)
     found["data_fingerprint"] = {name: source.fingerprint() for name, source in training.sources.items()}
+    if training.step.teacher is not None:
+        found["teacher_fingerprint"] = training.step.teacher.fingerprint()
     if model is not None:
         found["ready_model"] = type(model).__name__  # such a run cannot be rebuilt from JSON
     if objective is not None:

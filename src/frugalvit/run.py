@@ -16,11 +16,13 @@ from frugalvit.beginning import (
     as_saved,
     begin,
     begun_from,
+    checked_teacher,
     description,
     enough_threads,
     initialized,
     lengthen,
     opened,
+    opened_teacher,
     own_module,
     reading_advice,
 )
@@ -41,6 +43,7 @@ from frugalvit.training.loop import NonFinite, Record
 from frugalvit.training.prepare import Training, prepare
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.state import checkpoint, latest, prune
+from frugalvit.training.teacher import ReadyTeacher
 from frugalvit.weights.files import write_safetensors
 
 
@@ -60,6 +63,7 @@ def train(
     data: str | Path | Mapping[str, Source] | None = None,
     model: nn.Module | None = None,
     objective: nn.Module | None = None,
+    teacher: ReadyTeacher | Classifier | None = None,
     init: str = "",
     origin: str = "",
     resume: bool = False,
@@ -72,7 +76,8 @@ def train(
     """Train a recipe into the folder `out`. `resume` continues where a killed run stopped, to the very same weights.
 
     `data` is a path, or ready sources for "train", "val" and perhaps "test"; `model` and `objective` are ready modules, in
-    which case the weights are saved but the run cannot be rebuilt from its recipe alone. `extend` lets a resumed run have
+    which case the weights are saved but the run cannot be rebuilt from its recipe alone; `teacher` is a classifier or a
+    `ReadyTeacher` in place of the recipe's. `extend` lets a resumed run have
     another length than it began with, and says what that does to the learning rate.
     """
     display = display or Silent()
@@ -90,12 +95,14 @@ def train(
     if isinstance(model, Network) and isinstance(model.spec, Architecture):
         recipe = replace(recipe, model=model.spec)
     place = place_for(device, recipe.precision)
+    sources = opened(recipe, data)
     training = prepare(
         recipe,
-        opened(recipe, data),
+        sources,
         place,
         module=own_module(model),
         objective=objective,
+        teacher=opened_teacher(recipe, sources, place, teacher),
         workers=workers,
         progress=lambda done, total: display.count("decoding pictures, once", done, total),
     )
@@ -106,7 +113,8 @@ def train(
     described = as_saved(Path(out), described) if resume else described
     if resume and extend:
         lengthen(Path(out), training, described, where, display)
-    notices = [] if latest(Path(out) / "state") else initialized(training, init, origin)
+    fresh = latest(Path(out) / "state") is None
+    notices = [*initialized(training, init, origin), *checked_teacher(training, workers)] if fresh else []
     with (RunFolder.resume if resume else RunFolder.create)(Path(out), described, where) as folder:
         start = f"from the weights of {init}" if init else "from fresh weights (no --init)"
         begin(training, folder, [start, *notices], display)
@@ -127,7 +135,8 @@ def train(
 
 def fit(recipe: Recipe, data: str | Path | Mapping[str, Source] | None = None, device: str = "auto") -> Iterator[Record]:
     """The records of a training, for loops of one's own; nothing is written."""
-    training = prepare(recipe, opened(recipe, data), place_for(device, recipe.precision))
+    place, sources = place_for(device, recipe.precision), opened(recipe, data)
+    training = prepare(recipe, sources, place, teacher=opened_teacher(recipe, sources, place, None))
     return loop.fit(training.step, training.batches, training.cadence)
 
 

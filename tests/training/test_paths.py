@@ -221,5 +221,5 @@ def test_a_run_of_an_older_version_is_resumed(tmp_path: Path) -> None:
     path.write_text(json.dumps(saved))
     again = frugalvit.train(made, out=tmp_path / "old", data=sources, resume=True)
     assert again.summary == whole.summary
-    with pytest.raises(DataError, match="holds a run of another recipe: .*batch was 8, now 16"):
+    with pytest.raises(DataError, match=r"holds a run of another recipe: .*batch was 8, now 16"):
         frugalvit.train(replace(made, batch=16), out=tmp_path / "old", data=sources, resume=True)

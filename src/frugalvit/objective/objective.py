@@ -92,8 +92,8 @@ class Objective:
                     built[term.name] = term.build(heads, counts_C)
                 elif answers is None:
                     raise SpecError(
-                        f"{type(term).__name__} learns from a teacher, and there is none. Name one (teacher=...), or leave "
-                        "the term out."
+                        f"{type(term).__name__} learns from a teacher, and there is none. Name one "
+                        "(teaching=Teaching(RunTeacher('runs/teacher'))), or leave the term out."
                     )
                 else:
                     built[term.name] = term.build(heads, counts_C, shapes, answers)

@@ -17,7 +17,13 @@ from frugalvit.spec import decode, override
 from frugalvit.training.recipe import Recipe
 from frugalvit.zoo.find import called
 
-BESIDE = ("data_fingerprint", "init", "ready_model", "ready_objective")  # what a run's recipe.json holds beside the recipe
+BESIDE = (
+    "data_fingerprint",
+    "init",
+    "ready_model",
+    "ready_objective",
+    "teacher_fingerprint",
+)  # what a run's recipe.json holds beside the recipe
 
 
 @functools.cache

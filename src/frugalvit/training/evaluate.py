@@ -16,7 +16,7 @@ from frugalvit.data.source import Source
 from frugalvit.data.store_device import free_memory
 from frugalvit.errors import DataError
 from frugalvit.nn.network import Network
-from frugalvit.nn.readout import Fusion, MeanLogits, fuse
+from frugalvit.nn.readout import Fusion, MeanLogits, fuse, is_tap
 from frugalvit.training.devices import Place
 
 KEPT = 0.05  # of the free memory, at most, for the pictures of a split
@@ -60,24 +60,33 @@ def logits_and_labels(
     return framed_logits_and_labels(module, Framed(source, preprocess, place, batch), workers, fusion)
 
 
-@torch.inference_mode()
 def framed_logits_and_labels(
     module: Network, framed: Framed, workers: int = 0, fusion: Fusion = MeanLogits()
 ) -> tuple[Tensor, Tensor]:
     """As `logits_and_labels`, of pictures that may be on the device already."""
+    heads, labels_N = heads_and_labels(module, framed, workers)
+    return fuse(heads, fusion), labels_N
+
+
+@torch.inference_mode()
+def heads_and_labels(module: Network, framed: Framed, workers: int = 0) -> tuple[dict[str, Tensor], Tensor]:
+    """The logits_NC of every head in fp32, by name, and labels_N, −1 for unreadable pictures."""
     training = module.training
     module.eval()
     preprocess = framed.preprocess
-    logits, labels = [], []
+    logits: dict[str, list[Tensor]] = {}
+    labels = []
     try:
         for image_BCHW, label_B in framed.batches(workers):
             with framed.place.autocast():
                 outputs = module(normalize(image_BCHW, preprocess.mean, preprocess.std))
-            logits.append(fuse(outputs, fusion)[: len(label_B)].float())
+            for name, value in outputs.items():
+                if not is_tap(name):
+                    logits.setdefault(name, []).append(value[: len(label_B)].float())
             labels.append(label_B)
     finally:
         module.train(training)
-    return torch.cat(logits).cpu(), torch.cat(labels)
+    return {name: torch.cat(parts).cpu() for name, parts in logits.items()}, torch.cat(labels)
 
 
 def real_accuracy(logits_NC: Tensor, labels_N: Tensor, real: tuple[tuple[int, ...], ...]) -> float:
@@ -131,8 +140,12 @@ def per_class(logits_NC: Tensor, labels_N: Tensor, classes: tuple[str, ...]) -> 
 
 
 def evaluate(module: Network, framed: Framed, workers: int) -> dict[str, float]:
-    """The measures of a module on a split, by name."""
-    return dict(measures(*framed_logits_and_labels(module, framed, workers)))
+    """The measures of a module on a split, by name; of several heads together, and the accuracy of each by itself."""
+    heads, labels_N = heads_and_labels(module, framed, workers)
+    found = dict(measures(fuse(heads, MeanLogits()), labels_N))
+    if len(heads) > 1:
+        found |= {f"top1_{name}": dict(measures(logits_NC, labels_N))["top1"] for name, logits_NC in heads.items()}
+    return found
 
 
 def in_full_precision(place: Place) -> Place:

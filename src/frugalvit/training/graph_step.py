@@ -9,7 +9,7 @@ graphs, and where a capture fails, the same functions run one after the other, t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -39,9 +39,11 @@ from frugalvit.training.recipe import Recipe
 from frugalvit.training.schedule import Clock
 from frugalvit.training.state import State
 from frugalvit.training.step import Step, changing_buffers, total_norm
+from frugalvit.training.teacher import Teacher
 
 WARM = 3  # steps before a capture, in which libraries choose their kernels
 COMPILED_FROM = 3000  # steps of a training; compiling takes the better part of a minute, and must be earned
+COMPILED_TEACHER = 50_000_000  # parameters; compiling a RegNetY-16GF takes minutes
 COMPILER: dict[str, Any] = {"combo_kernels": True}  # small kernels that do not wait for each other become one
 NOTHING = torch.empty(0, dtype=torch.uint8)
 CAPTURING = threading.Lock()  # one at a time: neither the compiler nor a capture likes company
@@ -126,14 +128,24 @@ class GraphStep(Step):
     With `kept` pictures it needs their numbers alone; without, batches come augmented from the host.
     """
 
-    def __init__(self, recipe: Recipe, state: State, place: Place, clock: Clock, preprocess: Preprocess, kept: OneSize | None):
-        super().__init__(recipe, state, place, clock, preprocess)
+    def __init__(
+        self,
+        recipe: Recipe,
+        state: State,
+        place: Place,
+        clock: Clock,
+        preprocess: Preprocess,
+        teacher: Teacher | None,
+        kept: OneSize | None,
+    ):
+        super().__init__(recipe, state, place, clock, preprocess, teacher)
         if state.scaler is not None:
             raise SpecError("fp16 scales its loss by steps of its own. Use bf16 or fp32 here.", path="recipe.precision")
         device = place.device
         self.kept = kept
         self.prepared: Callable[..., Any] = Prepared(recipe, preprocess, kept, state.module.draws).to(device)
         self.terms: Callable[..., dict[str, Tensor]] = self.computed_terms
+        self.answers: Callable[[Tensor], dict[str, Tensor]] | None = teacher
         self.number_2AB = torch.zeros((2, recipe.accumulate, recipe.batch), dtype=torch.int64, device=device)
         size = (0,) if kept is not None else (len(preprocess.mean), preprocess.height, preprocess.width)
         self.image_ABCHW = torch.zeros((recipe.accumulate, recipe.batch, *size), dtype=torch.uint8, device=device)
@@ -206,7 +218,8 @@ class GraphStep(Step):
         key = torch.stack([self.key[0], self.key[1] + part])
         with torch.no_grad(), counting_freely():
             image_BCHW, target_BC, draws_RB = self.prepared(self.image_ABCHW[part], index_B, label_B, key)
-        terms = self.terms(image_BCHW, target_BC, label_B, index_B, draws_RB)
+        answers = None if self.answers is None else self.answers(image_BCHW)
+        terms = self.terms(image_BCHW, target_BC, label_B, index_B, draws_RB, answers)
         for name, value in terms.items():
             self.add(name, value.detach() / accumulate)
         loss = torch.stack(list(terms.values())).sum() / accumulate
@@ -214,11 +227,17 @@ class GraphStep(Step):
         return loss.detach()
 
     def computed_terms(
-        self, image_BCHW: Tensor, target_BC: Tensor, label_B: Tensor, index_B: Tensor, draws_RB: Tensor | None
+        self,
+        image_BCHW: Tensor,
+        target_BC: Tensor,
+        label_B: Tensor,
+        index_B: Tensor,
+        draws_RB: Tensor | None,
+        answers: Mapping[str, Tensor] | None,
     ) -> dict[str, Tensor]:
         with self.place.autocast():
             outputs = self.state.module(image_BCHW, draws_RB)
-            return self.state.objective(outputs, Batch(image_BCHW, label_B, index_B, target_BC))
+            return self.state.objective(outputs, Batch(image_BCHW, label_B, index_B, target_BC, answers))
 
     @torch.no_grad()
     def updated(self, finite: Tensor) -> None:
@@ -255,17 +274,19 @@ class GraphStep(Step):
         """Capture the step: compiled where that pays, as it is where the compiler fails, not at all where the capture does."""
         self.tried = True
         before = self.snapshot()
-        plain = self.prepared, self.terms
+        plain = self.prepared, self.terms, self.answers
         reasons = []
         if self.clock.total >= COMPILED_FROM:
             try:
                 self.prepared = torch.compile(self.prepared, dynamic=False, fullgraph=True, options=COMPILER)
                 self.terms = torch.compile(self.terms, dynamic=False, options=COMPILER)
+                if self.teacher is not None and weights_of(self.teacher) <= COMPILED_TEACHER:
+                    self.answers = torch.compile(self.teacher, dynamic=False, options=COMPILER)
                 self.capture(before)
                 return
             except Exception as error:  # a compiler can fail in any way, and training must go on
                 reasons.append(f"torch.compile failed ({first_line(error)})")
-                self.prepared, self.terms = plain
+                self.prepared, self.terms, self.answers = plain
                 torch._dynamo.reset()
         try:
             self.capture(before)
@@ -327,6 +348,10 @@ def counting_freely() -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(True)
+
+
+def weights_of(module: nn.Module) -> int:
+    return sum(one.numel() for one in module.parameters())
 
 
 def first_line(error: Exception) -> str:

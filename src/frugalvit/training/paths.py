@@ -26,6 +26,7 @@ from frugalvit.errors import DataError, FrugalError, SpecError
 from frugalvit.training.devices import Place
 from frugalvit.training.graph_step import NumberedBatches, stand_ins
 from frugalvit.training.recipe import Recipe, Stored
+from frugalvit.training.teacher import Teacher
 
 Progress = Callable[[int, int], None]
 
@@ -48,7 +49,15 @@ class Unfit(FrugalError):
     """Why a path cannot be taken here."""
 
 
-def way_for(recipe: Recipe, source: Source, preprocess: Preprocess, place: Place, workers: int, progress: Progress) -> Way:
+def way_for(
+    recipe: Recipe,
+    source: Source,
+    preprocess: Preprocess,
+    place: Place,
+    teacher: Teacher | None,
+    workers: int,
+    progress: Progress,
+) -> Way:
     """The path that the recipe names; for `auto`, the fastest that this device and these pictures allow.
 
     `progress` is told how many pictures have been decoded, of how many.
@@ -61,7 +70,7 @@ def way_for(recipe: Recipe, source: Source, preprocess: Preprocess, place: Place
         return Way("plain", None, batches, "")
     reasons = []
     try:
-        refuse_plain_parts(recipe, place)
+        refuse_plain_parts(recipe, place, teacher)
         if recipe.path != "sent":
             try:
                 return kept_way(recipe, source, preprocess, place, workers, progress)
@@ -83,8 +92,10 @@ def stored(spec: Stored, source: Source, mode: str, place: Place, workers: int, 
     return open_or_build(source, where, mode=mode, limit=spec.limit, workers=workers, progress=progress, decoder=decoder)
 
 
-def refuse_plain_parts(recipe: Recipe, place: Place) -> None:
+def refuse_plain_parts(recipe: Recipe, place: Place, teacher: Teacher | None) -> None:
     """What a captured step needs."""
+    if teacher is not None and not teacher.captured:
+        raise Unfit(f"the teacher, {teacher.name}, cannot be part of a CUDA graph.")
     if place.scales_loss:
         raise Unfit("fp16 scales its loss by steps of its own. Use bf16 or fp32.")
     try:

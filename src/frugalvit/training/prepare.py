@@ -16,7 +16,7 @@ from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.randomness import Stream, key
 from frugalvit.data.source import Source
 from frugalvit.errors import SpecError
-from frugalvit.nn.network import Network
+from frugalvit.nn.network import Network, seeded
 from frugalvit.training.average import Average
 from frugalvit.training.devices import Place
 from frugalvit.training.duration import total_steps
@@ -29,6 +29,7 @@ from frugalvit.training.recipe import Recipe, filled, preprocess_of
 from frugalvit.training.schedule import Clock
 from frugalvit.training.state import State
 from frugalvit.training.step import Step
+from frugalvit.training.teacher import Teacher
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ def prepare(
     *,
     module: Network | None = None,
     objective: nn.Module | None = None,
+    teacher: Teacher | None = None,
     workers: int = 0,
     progress: Progress = unwatched,
 ) -> Training:
@@ -79,11 +81,12 @@ def prepare(
         )
     per_epoch = max(steps_per_epoch(recipe.data.order, train.labels, recipe.batch) // recipe.accumulate, 1)
     clock = Clock(total_steps(recipe.duration, per_epoch), per_epoch)
-    module = module or recipe.model.build(seed=key(recipe.seed, Stream.INIT) >> 1)
+    taps = recipe.objective.student_taps if objective is None else ()
+    module = module or recipe.model.build(taps=taps, seed=key(recipe.seed, Stream.INIT) >> 1)
     module.to(place.device).train()
     module.stream = place.stream
     counts_C = torch.from_numpy(np.bincount(train.labels, minlength=len(train.classes)))
-    objective = (objective or recipe.objective.build(recipe.model.heads, counts_C)).to(place.device)
+    objective = (objective or built_objective(recipe, module, counts_C, teacher)).to(place.device)
     groups = parameter_groups(module, recipe.optimizer, recipe.tune)
     learned = list(objective.parameters())
     if learned:
@@ -94,16 +97,35 @@ def prepare(
     scaler = torch.amp.GradScaler(place.device.type) if place.scales_loss else None
     state = State(module, objective, optimizer, average, scaler)
     preprocess = preprocess_of(recipe)
-    way = way_for(recipe, train, preprocess, place, workers, progress)
+    way = way_for(recipe, train, preprocess, place, teacher, workers, progress)
     recipe = with_path(recipe, way)
     step = (
-        Step(recipe, state, place, clock, preprocess)
+        Step(recipe, state, place, clock, preprocess, teacher)
         if way.path == "plain"
-        else GraphStep(recipe, state, place, clock, preprocess, way.kept)
+        else GraphStep(recipe, state, place, clock, preprocess, teacher, way.kept)
     )
     framed = {name: Framed(one, preprocess, place) for name, one in sources.items() if name != "train"}
     cadence = cadence_of(recipe, clock)
     return Training(recipe, sources, preprocess, place, clock, cadence, state, step, way.batches, way.note, framed)
+
+
+def built_objective(recipe: Recipe, module: Network, counts_C: torch.Tensor, teacher: Teacher | None) -> nn.Module:
+    """The objective; terms with parameters of their own start from the seed alone."""
+    heads, objective = recipe.model.heads, recipe.objective
+    with seeded(key(recipe.seed, Stream.INIT, 1) >> 1):
+        if not objective.needs_teacher or teacher is None:
+            return objective.build(heads, counts_C)
+        return objective.build(heads, counts_C, output_shapes(module, recipe), teacher.shapes())
+
+
+@torch.no_grad()
+def output_shapes(module: Network, recipe: Recipe) -> dict[str, tuple[int, ...]]:
+    """The shapes of a student's heads and taps, without the batch's axis, from one blank picture."""
+    image, device = recipe.model.image, next(module.parameters()).device
+    module.eval()
+    outputs = module(torch.zeros(1, image.channels, image.height, image.width, device=device))
+    module.train()
+    return {name: tuple(value.shape[1:]) for name, value in outputs.items()}
 
 
 def settle(recipe: Recipe) -> None:

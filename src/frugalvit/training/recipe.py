@@ -21,6 +21,7 @@ from frugalvit.training.devices import PrecisionName
 from frugalvit.training.duration import Duration, Epochs
 from frugalvit.training.optimizer import Everything, Optimizer, Tune
 from frugalvit.training.schedule import Schedule
+from frugalvit.training.teacher import Teaching
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class Recipe:
     accumulate: int = 1  # batches whose gradients are added up to one step
     clip: float | None = None  # of the gradient's norm
     average: Ema | None = None  # where given, the averaged weights are the result
+    teaching: Teaching | None = None  # where the objective has terms that learn from a teacher
     tune: Tune = Everything()
     stop: EarlyStop | None = None
     precision: PrecisionName = "auto"

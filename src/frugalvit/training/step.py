@@ -19,17 +19,27 @@ from frugalvit.training.optimizer import peak_lr
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.schedule import Clock
 from frugalvit.training.state import State
+from frugalvit.training.teacher import Teacher
 
 
 class Step:
     """Takes steps and keeps sums on the device, so that nothing waits for it until a record is made."""
 
-    def __init__(self, recipe: Recipe, state: State, place: Place, clock: Clock, preprocess: Preprocess):
+    def __init__(
+        self,
+        recipe: Recipe,
+        state: State,
+        place: Place,
+        clock: Clock,
+        preprocess: Preprocess,
+        teacher: Teacher | None = None,
+    ):
         self.recipe = recipe
         self.state = state
         self.place = place
         self.clock = clock
         self.preprocess = preprocess
+        self.teacher = teacher
         self.peak = peak_lr(recipe.optimizer, recipe.pictures)
         self.sums: dict[str, Tensor] = {}
         self.count = 0
@@ -68,6 +78,8 @@ class Step:
         """Adds the gradients of batch `number` and returns its share of the loss."""
         recipe, state, seed = self.recipe, self.state, self.recipe.seed
         batch = self.finished(batch, number)
+        if self.teacher is not None:  # it sees what the student sees, augmented and mixed
+            batch = replace(batch, answers=self.teacher(batch.image_BCHW))
         draws = None
         if state.module.draws:
             draws = state.module.random_draws(

@@ -1,0 +1,115 @@
+"""Training with a teacher: it answers for what the student sees, is measured first, and is no part of what is saved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import frugalvit
+from frugalvit.data.digits import Digits
+from frugalvit.errors import DataError, SpecError
+from frugalvit.objective.distill import Distilled, HardLabel, SoftKl
+from frugalvit.objective.loss import CrossEntropy
+from frugalvit.objective.match import MatchedTokens
+from frugalvit.objective.objective import Objective, Supervised
+from frugalvit.recipes.find import recipe
+from frugalvit.report.progress import Silent
+from frugalvit.training.recipe import Recipe
+from frugalvit.training.teacher import ReadyTeacher, RunTeacher, Teaching
+
+SIZES = ("dim=16", "depth=2", "batch=64", "schedule.warmup=Steps(4)", "log_every=10", "epochs=1")
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "teacher"
+    frugalvit.train(recipe("digits.resnet", "epochs=2", "batch=32"), out=out)
+    return out
+
+
+def student(path: Path | None, *terms: Distilled | MatchedTokens, least: float | None = None) -> Recipe:
+    made = recipe("deit.digits", *SIZES)
+    terms = terms or (Distilled("distill", HardLabel(), 0.5),)
+    return replace(
+        made,
+        objective=Objective((Supervised("class", CrossEntropy(0.1), 0.5), *terms)),
+        teaching=None if path is None else Teaching(RunTeacher(str(path)), least),
+    )
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+
+
+@pytest.mark.parametrize("path", ["plain", "sent", "kept"])
+def test_a_student_learns_from_its_teacher_on_every_path(
+    teacher: Path, tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRUGALVIT_CACHE", str(tmp_path / "cache"))
+    made, notes = replace(student(teacher), path=path), Notes()  # type: ignore[arg-type]
+    done = frugalvit.train(made, out=tmp_path / "run", display=notes)
+    assert any("the teacher" in one and "% of 500 validation pictures right" in one for one in notes.said)
+    assert {"val_top1", "val_top1_class", "val_top1_distill"} <= set(done.summary)
+    names = set(load_file(tmp_path / "run" / "model.safetensors"))
+    assert names == {name for name, _ in done.classifier.module.state_dict().items()}  # the student's alone
+    saved = load_file(next((tmp_path / "run" / "state").iterdir()))
+    assert not [name for name in saved if "teacher" in name or "network" in name]
+
+
+def test_the_teacher_answers_for_what_the_student_sees(teacher: Path) -> None:
+    records = list(islice(frugalvit.fit(replace(student(teacher), log_every=1)), 2))
+    assert {"supervised_class", "distilled_distill", "loss"} <= set(records[0].values)
+    total = records[0].values["supervised_class"] + records[0].values["distilled_distill"]
+    assert records[0].values["loss"] == pytest.approx(total, rel=1e-6)
+
+
+def test_answers_follow_the_augmented_pictures(teacher: Path, tmp_path: Path) -> None:
+    seen: list[torch.Tensor] = []
+
+    def answer(image_BCHW: torch.Tensor) -> torch.Tensor:
+        seen.append(image_BCHW.clone())
+        return torch.zeros(len(image_BCHW), 10)
+
+    made = replace(student(None), teaching=None)
+    with pytest.raises(SpecError, match=r"and chance is 10\.0 %"):  # a teacher that says nothing is refused
+        frugalvit.train(made, out=tmp_path / "run", teacher=ReadyTeacher(answer))
+    assert seen[-1].shape[1:] == (1, 8, 8)
+
+
+def test_projections_of_terms_are_trained_saved_and_a_function_of_the_seed(teacher: Path, tmp_path: Path) -> None:
+    made = student(teacher, Distilled("distill", SoftKl(3.0, "batchmean"), 0.5), MatchedTokens("tokens[1]", "maps[2]", 0.1))
+    runs = [frugalvit.train(made, out=tmp_path / name) for name in ("one", "two")]
+    one, two = (load_file(next((run.path / "state").iterdir())) for run in runs)
+    learned = [name for name in one if name.startswith("objective.") and "project" in name]
+    assert learned and all(torch.equal(one[name], two[name]) for name in one)
+    assert not [name for name in load_file(runs[0].path / "model.safetensors") if "project" in name]
+
+
+def test_who_teaches_is_part_of_a_run(teacher: Path, tmp_path: Path) -> None:
+    made = student(teacher)
+    frugalvit.train(made, out=tmp_path / "run")
+    frugalvit.train(recipe("digits.resnet", "epochs=1", "batch=64"), out=tmp_path / "other")
+    with pytest.raises(DataError, match="teach"):
+        frugalvit.train(student(tmp_path / "other"), out=tmp_path / "run", resume=True)
+
+
+def test_refusals(teacher: Path, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"learns from a teacher, and there is none. Name one"):
+        frugalvit.train(student(None), out=tmp_path / "a")
+    with pytest.raises(SpecError, match=r"asked for are 99\.9 %"):
+        frugalvit.train(student(teacher, least=99.9), out=tmp_path / "b")
+    silent = replace(recipe("deit.digits", *SIZES), teaching=Teaching(RunTeacher(str(teacher))))
+    silent = replace(silent, objective=Objective((Supervised("class"),)))
+    with pytest.raises(SpecError, match="no term of the objective learns from one"):
+        frugalvit.train(silent, out=tmp_path / "c")
+    assert not [one for one in ("a", "b", "c") if (tmp_path / one / "recipe.json").exists()]
+    assert len(Digits().open("val", None)) == 500
