@@ -1,0 +1,58 @@
+"""From a training to the same training with a teacher: the three ways of DeiT (Touvron et al. 2021, §4)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from frugalvit.errors import SpecError
+from frugalvit.nn.model import Model
+from frugalvit.objective.distill import Distilled, HardLabel, SoftKl
+from frugalvit.objective.objective import Objective, Supervised
+from frugalvit.training.recipe import Recipe
+from frugalvit.training.teacher import Teaching
+from frugalvit.zoo.change import with_distillation
+
+Way = Literal["token", "hard", "soft"]
+SHARE, TEMPERATURE = 0.1, 3.0  # of soft distillation: the paper's λ and τ
+
+
+def taught(recipe: Recipe, teaching: Teaching, way: Way = "token") -> Recipe:
+    """The recipe with a teacher. What it minimizes on the class head, smoothing included, stays; nothing else changes.
+
+    token: ½ CE(class, y) + ½ CE(distill, argmax z_t), the distillation token learning from the teacher alone (eq. 3, §4);
+    hard: ½ CE(class, y) + ½ CE(class, argmax z_t);
+    soft: (1 − λ) CE(class, y) + λ τ² KL(softmax(z_t/τ) ‖ softmax(class/τ)), λ = 0.1 and τ = 3 (eq. 2), mean over the batch.
+    Deviation: the released code divides soft's KL by the number of classes too (`SoftKl(..., "released")`).
+    """
+    labels = class_loss(recipe)
+    match way:
+        case "token":
+            terms = (replace(labels, weight=0.5), Distilled("distill", HardLabel(), 0.5))
+            return replace(recipe, model=two_headed(recipe), objective=Objective(terms), teaching=teaching)
+        case "hard":
+            terms = (replace(labels, weight=0.5), Distilled("class", HardLabel(), 0.5))
+        case "soft":
+            soft = Distilled("class", SoftKl(TEMPERATURE, "batchmean"), SHARE)
+            terms = (replace(labels, weight=1 - SHARE), soft)
+        case _:
+            raise SpecError(f"'{way}' is no way to learn from a teacher. Use token, hard or soft.", path="way")
+    return replace(recipe, objective=Objective(terms), teaching=teaching)
+
+
+def class_loss(recipe: Recipe) -> Supervised:
+    """The term of the class head."""
+    for term in recipe.objective.terms:
+        if isinstance(term, Supervised) and term.head == "class":
+            return term
+    raise SpecError("no term teaches the class head the true labels. Add Supervised('class').", path="recipe.objective")
+
+
+def two_headed(recipe: Recipe) -> Model:
+    model = recipe.model
+    if "distill" in model.heads:
+        assert isinstance(model, Model)
+        return model
+    if not isinstance(model, Model):
+        raise SpecError(f"{type(model).__name__} has no tokens, so none for a teacher. Use hard or soft.", path="recipe.model")
+    return with_distillation(model)

@@ -1,0 +1,54 @@
+"""A recipe with a teacher: what changes, and what does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from frugalvit.errors import SpecError
+from frugalvit.objective.distill import Distilled, HardLabel, SoftKl
+from frugalvit.objective.loss import CrossEntropy
+from frugalvit.objective.objective import Objective, Supervised
+from frugalvit.recipes.find import recipe
+from frugalvit.recipes.teach import taught
+from frugalvit.spec import decode, encode
+from frugalvit.training.recipe import Recipe
+from frugalvit.training.teacher import RunTeacher, Teaching
+
+TEACHING = Teaching(RunTeacher("runs/teacher"), least=90.0)
+
+
+def test_a_token_learns_from_the_teacher_alone() -> None:
+    plain = recipe("vit.digits")
+    made = taught(plain, TEACHING)
+    assert made.model.heads == ("class", "distill") and plain.model.heads == ("class",)
+    assert made.objective.terms == (Supervised("class", CrossEntropy(0.1), 0.5), Distilled("distill", HardLabel(), 0.5))
+    assert replace(made, model=plain.model, objective=plain.objective, teaching=None) == plain
+
+
+def test_hard_and_soft_read_the_class_head() -> None:
+    hard, soft = (taught(recipe("vit.digits"), TEACHING, way) for way in ("hard", "soft"))  # type: ignore[arg-type]
+    assert hard.model.heads == soft.model.heads == ("class",)
+    assert hard.objective.terms[1] == Distilled("class", HardLabel(), 0.5)
+    assert soft.objective.terms == (
+        Supervised("class", CrossEntropy(0.1), 0.9),
+        Distilled("class", SoftKl(3.0, "batchmean"), 0.1),
+    )
+
+
+def test_a_distilled_model_keeps_its_token_and_the_recipe_survives_json() -> None:
+    made = taught(recipe("deit.digits"), TEACHING)
+    assert made.model == recipe("deit.digits").model
+    assert decode(encode(made), Recipe) == made
+
+
+def test_convnets_have_no_token_and_some_recipes_no_labels() -> None:
+    with pytest.raises(SpecError, match=r"has no tokens, so none for a teacher\. Use hard or soft"):
+        taught(recipe("digits.resnet"), TEACHING)
+    assert taught(recipe("digits.resnet"), TEACHING, "soft").teaching == TEACHING
+    unlabeled = replace(recipe("vit.digits"), objective=Objective((Distilled("class"),)))
+    with pytest.raises(SpecError, match="no term teaches the class head"):
+        taught(unlabeled, TEACHING)
+    with pytest.raises(SpecError, match="Use token, hard or soft"):
+        taught(recipe("vit.digits"), TEACHING, "feature")  # type: ignore[arg-type]
