@@ -123,6 +123,14 @@ def description(training: Training, model: nn.Module | None, objective: nn.Modul
     return found
 
 
+def same_path(recipe: Recipe, out: Path) -> Recipe:
+    """The recipe with the path that the run in a folder took, where the recipe leaves it open."""
+    if recipe.path != "auto" or not (out / "recipe.json").exists():
+        return recipe
+    taken = RunFolder(out).recipe().get("path", "plain")
+    return replace(recipe, path=taken) if taken in ("plain", "sent", "kept") else recipe
+
+
 def as_saved(out: Path, described: dict[str, Any]) -> dict[str, Any]:
     """The description of the run in a folder as an older version wrote it, if it says the same: fields have come since.
 
@@ -240,6 +248,11 @@ def cautions(training: Training) -> Iterator[str]:
     )
     if training.note:
         yield training.note
+    if recipe.batch > len(training.sources["train"]):
+        yield f"caution: {recipe.batch} pictures a batch are more than there are, so that some repeat within it"
+    warm_up = getattr(recipe.schedule, "warmup", None)
+    if warm_up is not None and warm_up.steps(training.clock.per_epoch, training.clock.total) >= training.clock.total:
+        yield "caution: the warm-up is as long as the training, so the peak learning rate is never reached (schedule.warmup)"
     low, high = KNOWN_LR[type(recipe.optimizer).__name__]
     per = peak * 256 / recipe.pictures
     if not low <= per <= high:

@@ -25,6 +25,7 @@ from frugalvit.beginning import (
     opened_teacher,
     own_module,
     reading_advice,
+    same_path,
 )
 from frugalvit.data.source import Source
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec
@@ -94,6 +95,7 @@ def train(
         check_logger(name)
     if isinstance(model, Network) and isinstance(model.spec, Architecture):
         recipe = replace(recipe, model=model.spec)
+    recipe = same_path(recipe, Path(out)) if resume else recipe
     place = place_for(device, recipe.precision)
     sources = opened(recipe, data)
     training = prepare(

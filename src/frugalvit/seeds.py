@@ -13,7 +13,7 @@ import torch
 
 from frugalvit.beginning import opened
 from frugalvit.data.source import Source
-from frugalvit.errors import SpecError
+from frugalvit.errors import DataError, SpecError
 from frugalvit.report.files import write_json
 from frugalvit.report.progress import Display, Silent
 from frugalvit.report.statistics import Summary, summarize
@@ -39,8 +39,10 @@ def train_seeds(
 
     A small model leaves most of a GPU idle, so on CUDA all train at the same time; elsewhere one after the other.
     """
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise SpecError(f"seeds {list(seeds)}. Give one and more, each once, as in 0,1,2.", path="--seeds")
+    refuse_seeds(seeds)
+    if not isinstance(recipe, Recipe):
+        raise SpecError(f"a Recipe is needed, not {type(recipe).__name__}. Use frugalvit.recipe('vit.digits').", path="recipe")
+    refuse_taken(Path(out), seeds, resume)
     display = display or Silent()
     sources = opened(recipe, data)
     cuda = place_for(device, recipe.precision).device.type == "cuda"
@@ -66,8 +68,24 @@ def train_seeds(
             display.note(f"seed {seed}")
             one(seed, display)
     runs = [found[seed] for seed in seeds]
-    write_json(Path(out) / "seeds.json", {"seeds": list(seeds), **described(summaries(runs))})
+    write_json(Path(out) / "seeds.json", {"seeds": list(seeds), **described(runs)})
     return runs
+
+
+def refuse_seeds(seeds: Sequence[int]) -> None:
+    whole = isinstance(seeds, Sequence) and not isinstance(seeds, str) and all(type(one) is int for one in seeds)
+    if not whole or not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise SpecError(f"{seeds!r}. Give whole numbers from 0 on, each once, as in 0,1,2.", path="seeds")
+
+
+def refuse_taken(out: Path, seeds: Sequence[int], resume: bool) -> None:
+    """Before the first seed trains: a folder that cannot be written would be noticed when others are done."""
+    if (out / "recipe.json").exists():
+        raise DataError("holds a run of one seed. Seeds need a folder of their own: use another --out.", path=str(out))
+    taken = [str(seed) for seed in seeds if (out / f"seed-{seed}" / "recipe.json").exists()]
+    if taken and not resume:
+        problem = f"holds runs of seed {', '.join(taken)} already. Use --resume to continue them, or another --out."
+        raise DataError(problem, path=str(out))
 
 
 def at_once(jobs: Sequence[Callable[[], None]]) -> None:
@@ -81,7 +99,7 @@ def at_once(jobs: Sequence[Callable[[], None]]) -> None:
         except BaseException as error:  # raised again by the thread that asked
             failed.append(error)
 
-    threads = [threading.Thread(target=work, args=(job,)) for job in jobs]
+    threads = [threading.Thread(target=work, args=(job,), daemon=True) for job in jobs]  # Ctrl-C ends all of them
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -97,5 +115,9 @@ def summaries(runs: Sequence[Run]) -> dict[str, Summary]:
     return {name: summarize(given) for name, given in values.items() if None not in given}
 
 
-def described(found: Mapping[str, Summary]) -> dict[str, Any]:
-    return {name: {"mean": one.mean, "sd": one.sd, "n": one.n} for name, one in found.items()}
+def described(runs: Sequence[Run]) -> dict[str, Any]:
+    """The same with every seed's value."""
+    return {
+        name: {"mean": one.mean, "sd": one.sd, "n": one.n, "values": [run.summary[name] for run in runs]}
+        for name, one in summaries(runs).items()
+    }

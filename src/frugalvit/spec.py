@@ -260,6 +260,8 @@ def edit_all(nodes: Any, annotation: Any, path: Sequence[str | int], text: str) 
 
 def parse(text: str, annotation: Any, current: Any = None) -> Any:
     """The value that `text` stands for where `annotation` is expected."""
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        text = text[1:-1]  # quoted as in Python
     if text.startswith(("{", "[")):
         try:
             return read(json.loads(text), annotation, {})

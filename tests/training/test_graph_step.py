@@ -42,7 +42,7 @@ def on_device(training: Training) -> tuple[GraphStep, NumberedBatches]:
     kept = OneSize(
         torch.from_numpy(pictures)[:, None], torch.from_numpy(source.labels), torch.ones(len(source), dtype=torch.bool)
     )
-    step = GraphStep(training.recipe, training.state, training.place, training.clock, training.preprocess, kept)
+    step = GraphStep(training.recipe, training.state, training.place, training.clock, training.preprocess, None, kept)
     made, itself = training.recipe, np.arange(len(source))
     return step, NumberedBatches(source.labels, made.data.order, made.seed, made.batch, itself)
 

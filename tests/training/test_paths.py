@@ -87,14 +87,14 @@ def test_on_cuda_pictures_of_one_size_are_kept(monkeypatch: pytest.MonkeyPatch) 
 
 def test_on_cuda_pictures_of_several_sizes_are_sent_and_it_is_said_why(monkeypatch: pytest.MonkeyPatch) -> None:
     training = on_cuda(Photographs([8, 9] * 20), monkeypatch)
-    assert training.recipe.path == "sent" and "they differ in size" in training.note
+    assert training.recipe.path == "sent" and "the pictures differ in size" in training.note
 
 
 def test_a_size_that_only_decoding_finds_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     sides = [8] * 40
     sides[3] = 9  # not among those that are looked at first
     assert on_cuda(Photographs(sides), monkeypatch).recipe.path == "sent"
-    with pytest.raises(SpecError, match="they differ in size"):
+    with pytest.raises(SpecError, match="the pictures differ in size"):
         prepared(Photographs(sides), "path=kept")
 
 
@@ -156,6 +156,9 @@ def test_a_run_keeps_its_path_when_it_is_resumed(tmp_path: Path) -> None:
     done = frugalvit.train(made, out=tmp_path / "run", data=sources)
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["path"] == "kept"
     assert done.summary["step"] == 12
+    (tmp_path / "run" / "state" / "step-000000012.safetensors").unlink()
+    again = frugalvit.train(replace(made, path="auto"), out=tmp_path / "run", data=sources, resume=True)  # as it was begun
+    assert again.summary == done.summary
     with pytest.raises(DataError, match="path was 'kept', now 'plain'"):
         frugalvit.train(replace(made, path="plain"), out=tmp_path / "run", data=sources, resume=True)
 
@@ -189,9 +192,17 @@ def test_seeds_are_runs_of_their_own(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "several" / "seeds.json").read_text())
     assert found["seeds"] == [3, 1] and found["val_top1"]["n"] == 2
     assert found["val_top1"]["mean"] == pytest.approx(sum(run.summary["val_top1"] for run in runs) / 2)
-    for wrong in ([], [1, 1]):
+    assert found["val_top1"]["values"] == [run.summary["val_top1"] for run in runs]
+    for wrong in ([], [1, 1], "0,1", [1.5], [-1], 3):
         with pytest.raises(SpecError, match="each once"):
-            frugalvit.train_seeds(made, wrong, out=tmp_path / "wrong", data=sources)
+            frugalvit.train_seeds(made, wrong, out=tmp_path / "wrong", data=sources)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="a Recipe is needed, not str"):
+        frugalvit.train_seeds("vit.digits", [0], out=tmp_path / "wrong", data=sources)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="holds runs of seed 3 already"):
+        frugalvit.train_seeds(made, [7, 3], out=tmp_path / "several", data=sources)
+    assert not (tmp_path / "several" / "seed-7").exists()
+    with pytest.raises(DataError, match="holds a run of one seed"):
+        frugalvit.train_seeds(made, [7], out=tmp_path / "alone", data=sources)
 
 
 def test_a_stream_of_bf16_is_rounded_between_blocks_and_trains() -> None:

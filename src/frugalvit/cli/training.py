@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -104,7 +106,7 @@ def train(
     origin: OriginName = "",
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out; without a checkpoint, start.")] = False,
     extend: Annotated[bool, typer.Option("--extend", help="With --resume: allow another length of training.")] = False,
-    seeds: Annotated[str, typer.Option("--seeds", help="Several, as in 0,1,2: a run each, on a GPU at the same time.")] = "",
+    seeds: Annotated[str | None, typer.Option("--seeds", help="Several, as in 0,1,2: a run each; on a GPU at once.")] = None,
     device: Device = "auto",
     workers: Workers = 0,
     log: Annotated[list[str] | None, typer.Option("--log", help="tensorboard, wandb, mlflow or trackio.")] = None,
@@ -120,24 +122,27 @@ def train(
     if out is None:
         raise SpecError("where to? Say --out FOLDER.", path="--out")
     chosen = recipe(name, *(overrides or []), parts=own_parts(with_ or []))
-    if seeds:
+    if seeds is not None:
+        if any(one.strip().startswith("seed=") for one in overrides or []):
+            raise SpecError("seed=... and --seeds exclude each other.", path="--seeds")
         if extend or log:
             raise SpecError("--extend and --log go with one seed. Leave them out, or train each by itself.", path="--seeds")
         several(chosen, seeds, out, data, init, origin, resume, device, workers, quiet, as_json)
         return
-    done = run(
-        chosen,
-        out=out,
-        data=data,
-        init=init,
-        origin=origin,
-        resume=resume,
-        extend=extend,
-        device=device,
-        workers=workers,
-        log=log or [],
-        display=display_for(sys.stderr, "quiet" if quiet else "auto"),
-    )
+    with resumable(out):
+        done = run(
+            chosen,
+            out=out,
+            data=data,
+            init=init,
+            origin=origin,
+            resume=resume,
+            extend=extend,
+            device=device,
+            workers=workers,
+            log=log or [],
+            display=display_for(sys.stderr, "quiet" if quiet else "auto"),
+        )
     if as_json:
         print(json.dumps({"out": str(out), **plain(done.summary)}))
         return
@@ -151,6 +156,16 @@ def train(
     for bad in done.summary["bad_pictures"][:10]:
         stderr.print(f"could not be read, and was replaced: {bad}", markup=False)
     tell_what_is_where(done)
+
+
+@contextmanager
+def resumable(out: Path) -> Iterator[None]:
+    """Whoever presses Ctrl-C is told how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        stderr.print(f"stopped; the same command with --resume goes on from the newest checkpoint in {out}", markup=False)
+        raise
 
 
 def several(
@@ -173,23 +188,24 @@ def several(
     try:
         numbers = [int(one) for one in seeds.split(",")]
     except ValueError as error:
-        raise SpecError(f"'{seeds}' are no seeds. Use whole numbers, as in 0,1,2.", path="--seeds") from error
+        raise SpecError(f"'{seeds}' is no list of seeds. Use whole numbers, as in 0,1,2.", path="--seeds") from error
     display = display_for(sys.stderr, "quiet" if quiet else "auto")
-    runs = train_seeds(
-        chosen,
-        numbers,
-        out=out,
-        data=data,
-        resume=resume,
-        device=device,
-        workers=workers,
-        init=init,
-        origin=origin,
-        display=display,
-    )
+    with resumable(out):
+        runs = train_seeds(
+            chosen,
+            numbers,
+            out=out,
+            data=data,
+            resume=resume,
+            device=device,
+            workers=workers,
+            init=init,
+            origin=origin,
+            display=display,
+        )
     found = summaries(runs)
     if as_json:
-        print(json.dumps({"out": str(out), "seeds": numbers, **plain(described(found))}))
+        print(json.dumps({"out": str(out), "seeds": numbers, **plain(described(runs))}))
         return
     for name, one in found.items():
         console.print(f"{name:24s}{one.text(2 if 'loss' not in name else 4)}", markup=False)

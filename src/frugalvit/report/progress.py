@@ -74,12 +74,13 @@ class Hint:
 
 
 def words(values: Mapping[str, Any]) -> str:
-    """`epoch 1.2  loss 2.303  accuracy 0.41  lr 0.0005  812 images/s  3% waiting`, of what there is."""
+    """`epoch 1.2  loss 2.303  accuracy 0.41  lr 0.0005  val top-1 41.00 %  812 images/s  3% waiting`, of what there is."""
     formats = {
         "epoch": "epoch {:.4g}",
         "loss": "loss {:.4g}",
         "accuracy": "accuracy {:.4g}",
         "lr": "lr {:.3g}",
+        "val_top1": "val top-1 {:.2f} %",
         "time_images_per_second": "{:,.0f} images/s",
         "time_waiting": "{:.0%} waiting",
     }

@@ -31,6 +31,7 @@ from frugalvit.training.teacher import Teacher
 Progress = Callable[[int, int], None]
 
 CUDA = "cuda"  # where `auto` leaves the plain path
+DIFFER = "the pictures differ in size, and those that are kept must have one. Resize them, or leave path at auto."
 LOADING = threading.Lock()
 KEPT: WeakValueDictionary[tuple[str, str], OneSize] = WeakValueDictionary()  # trainings at the same time share their pictures
 
@@ -120,7 +121,7 @@ def kept_way(recipe: Recipe, source: Source, preprocess: Preprocess, place: Plac
         store = open_or_build(source, where, mode=preprocess.mode, limit=None, workers=workers, progress=progress)
     assert isinstance(store, Store)
     if store.same_size() is None:
-        raise Unfit("they differ in size.")
+        raise Unfit(DIFFER)
     if store.unreadable and recipe.data.unreadable == "refused":
         first = next(iter(store.unreadable))
         raise DataError("cannot be read, and the recipe refuses such pictures (data.unreadable).", path=store.name(first))
@@ -154,7 +155,7 @@ def one_size(source: Source) -> tuple[int, int]:
         except DataError:
             continue
     if len(sizes) != 1:
-        raise Unfit("they differ in size." if sizes else "those that were tried cannot be read.")
+        raise Unfit(DIFFER if sizes else "the pictures that were tried cannot be read.")
     width, height = sizes.pop()
     return height, width
 

@@ -72,7 +72,7 @@ def prepare(
     train = sources["train"]
     if recipe.data.validate == "test":
         if "test" not in sources:
-            raise SpecError("there is no test split to validate on. Use val.", path="recipe.data.validate")
+            raise SpecError("there is no test split beside the validation pictures. Use val.", path="recipe.data.validate")
         sources = {**sources, "val": sources["test"]}
     recipe = filled(recipe, train)
     if recipe.stop is not None and "val" not in sources:
