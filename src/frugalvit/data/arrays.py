@@ -124,7 +124,7 @@ def class_names(root: Path) -> list[str]:
     path = root / "classes.json"
     if not path.exists():
         labels = mapped(root / "train_labels.npy")
-        return [str(label) for label in range(int(labels.max(initial=-1)) + 1)]
+        return [str(label) for label in range(int(labels.max()) + 1 if len(labels) else 0)]
     names = json_in(path, "Store a list of class names")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
         raise DataError("not a list of different names. Store one string a class, in the order of the labels.", path=str(path))
