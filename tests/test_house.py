@@ -39,6 +39,7 @@ EVERYTHING = ("cli", "run", "seeds", "beginning", "teaching", "__init__", "__mai
 FLAGS = {"--help", "--version", "--json", "--with", "--out", "--init", "--origin", "--classes", "--resample", "--grid"}
 FLAGS |= {"--data", "--resume", "--extend", "--device", "--workers", "--log", "--quiet", "--split", "--top", "--dataset"}
 FLAGS |= {"--batch", "--steps", "--hours", "--write", "--seeds"}
+FLAGS |= {"--teacher", "--student", "--way", "--least"}
 BANNED_FILES = {"utils", "helpers", "common", "misc", "base", "factory", "registry", "manager"}
 
 

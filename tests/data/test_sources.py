@@ -333,3 +333,9 @@ def test_a_folder_or_bytes_are_no_table(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_bytes(b"path,label\n\xff\xfe,1\n")
     with pytest.raises(DataError, match=r"not a CSV file that can be read .* Save it as UTF-8"):
         LabelTable().open("train", tmp_path / "labels.csv")
+
+
+def test_labels_of_one_byte_need_no_names(tmp_path: Path) -> None:
+    np.save(tmp_path / "train_images.npy", np.zeros((6, 4, 4), dtype=np.uint8))
+    np.save(tmp_path / "train_labels.npy", np.array([0, 1, 2, 0, 1, 2], dtype=np.uint8))
+    assert ArrayFolder(0.0).open("train", tmp_path).classes == ("0", "1", "2")

@@ -150,9 +150,3 @@ def test_every_data_set_survives_being_written_and_read() -> None:
         holder = Holder(part, FirstFraction(0.3))
         assert decode(encode(holder), Holder) == holder
     assert decode({"format": 1, "dataset": {"part": "Cifar10", "seed": 4}}, Holder).dataset == Cifar10(seed=4)
-
-
-def test_labels_of_one_byte_need_no_names(tmp_path: Path) -> None:
-    np.save(tmp_path / "train_images.npy", np.zeros((6, 4, 4), dtype=np.uint8))
-    np.save(tmp_path / "train_labels.npy", np.array([0, 1, 2, 0, 1, 2], dtype=np.uint8))
-    assert ArrayFolder(0.0).open("train", tmp_path).classes == ("0", "1", "2")

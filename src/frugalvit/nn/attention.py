@@ -11,7 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from frugalvit.errors import SpecError, at
 from frugalvit.nn.kernels import ROUNDED, has_kernel, products_dtype
-from frugalvit.nn.linear import Dense, Linear, stackable, stacked
+from frugalvit.nn.linear import Dense, Linear, product_of, stackable, stacked
 from frugalvit.nn.scope import Everywhere, PatchesOnly, Scope, SummaryOnly
 from frugalvit.nn.score import (
     FixedScale,
@@ -128,6 +128,7 @@ class Together(nn.Module):
         super().__init__()
         joined = stacked(maps)  # type: ignore[arg-type]
         self.weight, self.bias = joined.weight, joined.bias
+        self.product = product_of(maps[0]) or nn.functional.linear
 
     def forward(self, from_GND: Tensor, to_GND: Tensor, values_H11: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         q_GND, k_GND, v_GND = self.joined(from_GND, values_H11).chunk(3, -1)
@@ -137,11 +138,15 @@ class Together(nn.Module):
         """q, k and v of a token beside each other."""
         weight: Tensor = self.weight
         bias: Tensor | None = self.bias
-        if values_H11 is not None:  # a factor of the values is one of their rows, and a matrix is smaller than its product
-            values_D = values_H11.expand(-1, len(weight) // 3 // len(values_H11), -1).flatten()
-            rows = torch.cat([values_D.new_ones(2 * len(values_D)), values_D])
-            weight, bias = weight * rows[:, None], None if bias is None else bias * rows
-        return nn.functional.linear(from_GND, weight, bias)
+        if values_H11 is None:
+            return self.product(from_GND, weight, bias)
+        values_D = values_H11.expand(-1, len(weight) // 3 // len(values_H11), -1).flatten()
+        rows = torch.cat([values_D.new_ones(2 * len(values_D)), values_D])
+        if self.product is not nn.functional.linear:  # it rounds: the weights, by definition, and not their products
+            qkv_GNE = self.product(from_GND, weight, bias)
+            return (qkv_GNE * rows).to(qkv_GNE.dtype)
+        # a factor of the values is one of their rows, and a matrix is smaller than its product
+        return self.product(from_GND, weight * rows[:, None], None if bias is None else bias * rows)
 
 
 class Apart(nn.Module):

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from frugalvit.nn.fp8 import Product, product_here
 from frugalvit.nn.init import Init, Normal, Zeros
 
 
@@ -42,6 +43,36 @@ class DenseLinear(nn.Linear):
             bias.fill(self.bias, self.in_features, self.out_features)
 
 
+@dataclass(frozen=True)
+class Fp8:
+    """y = x Wᵀ + b and its gradients as products of 8-bit floats, see `nn/fp8.py`: for wide layers on Hopper GPUs and later.
+
+    The parameters are those of `Dense`, in full precision: weights of one are weights of the other.
+    """
+
+    weight: Init = Normal(0.02)
+    bias: Init | None = Zeros()
+
+    def build(self, fan_in: int, fan_out: int) -> Fp8Linear:
+        return Fp8Linear(fan_in, fan_out, self.weight, self.bias)
+
+
+class Fp8Linear(DenseLinear):
+    def __init__(self, fan_in: int, fan_out: int, weight: Init, bias: Init | None):
+        super().__init__(fan_in, fan_out, weight, bias)
+        self.product = product_here()
+
+    def forward(self, input: Tensor) -> Tensor:
+        return self.product(input, self.weight, self.bias)
+
+
+def product_of(linear: nn.Module) -> Product | None:
+    """What makes y of (x, weight, bias), if a map does nothing else. A subclass may compute something else: None."""
+    if type(linear) is Fp8Linear:
+        return linear.product
+    return nn.functional.linear if type(linear) in (nn.Linear, DenseLinear) else None
+
+
 def stacked(maps: tuple[nn.Linear, ...]) -> nn.Linear:
     """One product in place of several of the same input: the rows of `maps`, one below the other."""
     first = maps[0]
@@ -54,9 +85,9 @@ def stacked(maps: tuple[nn.Linear, ...]) -> nn.Linear:
 
 
 def stackable(maps: tuple[nn.Module, ...]) -> bool:
-    """Whether `maps` are nothing but linear maps, all with a bias or all without. A subclass may compute something else."""
-    plain = all(type(one) in (nn.Linear, DenseLinear) for one in maps)
-    return plain and len({getattr(one, "bias", None) is None for one in maps}) == 1
+    """Whether `maps` are nothing but linear maps, of one kind of product, all with a bias or all without."""
+    products = {product_of(one) for one in maps}
+    return len(products) == 1 and None not in products and len({getattr(one, "bias", None) is None for one in maps}) == 1
 
 
-Linear = Dense | LinearPart  # what may stand in a `linear` slot; adding here is the whole registration
+Linear = Dense | Fp8 | LinearPart  # what may stand in a `linear` slot; adding here is the whole registration

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from frugalvit.errors import SpecError, at
 from frugalvit.nn.dropout import dropped
 from frugalvit.nn.kernels import ROUNDED, has_kernel, products_dtype
-from frugalvit.nn.linear import Dense, Linear, stackable
+from frugalvit.nn.linear import Dense, Linear, product_of
 from frugalvit.nn.shape import Shape
 
 LEAST = (
@@ -71,7 +71,8 @@ class TwoLayers(nn.Module):
         self.down = down
         self.dropout = dropout  # of the hidden units, where a draw is given
         exact = isinstance(activation, nn.GELU) and activation.approximate == "none"
-        self.fused = exact and stackable((up,)) and getattr(up, "bias", None) is not None and has_kernel("biased_gelu")
+        plain = product_of(up) is nn.functional.linear  # fp8 rounds what comes next, which a compiler merges with GELU
+        self.fused = exact and plain and getattr(up, "bias", None) is not None and has_kernel("biased_gelu")
 
     def forward(self, x_BND: Tensor, draw_B: Tensor | None = None) -> Tensor:
         return self.down(dropped(self.hidden(x_BND), draw_B, self.dropout))

@@ -9,7 +9,7 @@ from frugalvit.errors import WeightsError
 from frugalvit.nn.attention import Attention
 from frugalvit.nn.block import Block, SummaryBlock
 from frugalvit.nn.layers import Join
-from frugalvit.nn.linear import Dense
+from frugalvit.nn.linear import Dense, Fp8
 from frugalvit.nn.mlp import Mlp
 from frugalvit.nn.model import Model
 from frugalvit.nn.norm import LayerNorm
@@ -79,13 +79,13 @@ def odd_part(layer: Block | SummaryBlock, usual: Usual) -> object | None:
         if len(terms) < len(kinds):
             return attention
     linear = (attention.linear, attention.query, attention.key, attention.value, getattr(layer.mlp, "linear", None))
-    wanted = (
+    wanted: tuple[tuple[object, type | tuple[type, ...]], ...] = (
         (attention.scope, usual.scope),
         (attention.scale, FixedScale),
         (layer.mlp, Mlp),
         (layer.norm, LayerNorm),
         (innermost(layer.residual), usual.residual),
-        *((one, Dense) for one in linear if one is not None),
+        *((one, (Dense, Fp8)) for one in linear if one is not None),
     )
     return next((part for part, kind in wanted if not isinstance(part, kind)), None)
 

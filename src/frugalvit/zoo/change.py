@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from frugalvit.errors import SpecError
 from frugalvit.nn.attention import Attention
 from frugalvit.nn.block import Block, SummaryBlock
+from frugalvit.nn.fp8 import PRODUCTS, TILE
 from frugalvit.nn.init import Identity
 from frugalvit.nn.layers import Join, Layer
-from frugalvit.nn.linear import Dense
+from frugalvit.nn.linear import Dense, Fp8
 from frugalvit.nn.model import Model
 from frugalvit.nn.readout import Mean, Tokens
 from frugalvit.nn.residual import FixedCountDepth, LayerScale, Plain, at_rate, innermost
@@ -28,6 +31,7 @@ __all__ = [
     "with_classes",
     "with_distillation",
     "with_fixed_count_depth",
+    "with_fp8_linears",
     "with_gpsa",
     "with_layer_scale",
     "with_lsa",
@@ -176,6 +180,37 @@ def counted(block: Block | SummaryBlock) -> Block | SummaryBlock:
     return replace(block, residual=FixedCountDepth(residual)) if isinstance(residual, (Plain, LayerScale)) else block
 
 
+def with_fp8_linears(model: Model) -> Model:
+    """Linear maps of all blocks as products of 8-bit floats, forward and backward: for wide models on Hopper GPUs and later.
+
+    Weights keep their names, shapes and precision. Tokenizer, pooling and heads stay as they are, and so do the products
+    inside attention. It trains a little differently, see `nn/fp8.py`.
+    """
+    layers = transformer(model, "with_fp8_linears").layers
+    changed = replace(model, layers=swap(layers, (Block, SummaryBlock), lambda block: swap(block, Dense, eight_bit)))
+    with torch.device("meta"):
+        module = replace(changed, classes=model.classes or 1).build(seed=0)
+    for index, layer in enumerate(module.layers):
+        for name, part in layer.named_modules():
+            if getattr(part, "product", None) in PRODUCTS:
+                refuse_untiled(name, part.weight, f"model.layers[{index}]")
+    return changed
+
+
+def eight_bit(dense: Dense) -> Fp8:
+    return Fp8(dense.weight, dense.bias)
+
+
+def refuse_untiled(name: str, weight_OI: Any, path: str) -> None:
+    fan_out, fan_in = weight_OI.shape
+    if fan_in % TILE or fan_out % TILE:
+        raise SpecError(
+            f"{name} maps {fan_in} features to {fan_out}, and GPUs multiply 8-bit floats in multiples of {TILE}. Use a model "
+            "whose width, heads times their width, and MLP's width are such.",
+            path=path,
+        )
+
+
 def with_gpsa(model: Model, local: int | None = None, strength: float | None = None) -> Model:
     """Gated positional attention (ConViT) in the first `local` blocks, and summary tokens that join behind them.
 
@@ -221,7 +256,7 @@ def gated(attention: Attention, strength: float) -> Attention:
     if shifted_window or any(isinstance(term, GatePosition) for term in attention.after):
         return attention
     values = attention.value or attention.linear
-    if isinstance(values, Dense) and attention.head_dim is None:
+    if isinstance(values, (Dense, Fp8)) and attention.head_dim is None:
         values = replace(values, weight=Identity())
     return replace(attention, after=(*attention.after, GatePosition(strength)), value=values)
 

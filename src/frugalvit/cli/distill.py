@@ -1,0 +1,100 @@
+"""The verb that trains a student with a teacher, and the teacher first where it is a recipe."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from frugalvit.cli.console import AsJson, DataPath, Device, Overrides, Quiet, Workers, app, console
+from frugalvit.cli.training import plain, resumable
+from frugalvit.errors import SpecError
+
+if TYPE_CHECKING:
+    from frugalvit.report.progress import Display
+    from frugalvit.run import Run
+    from frugalvit.training.teacher import RunTeacher, ZooTeacher
+
+
+@app.command()
+def distill(
+    overrides: Overrides = None,
+    teacher: Annotated[
+        str, typer.Option("--teacher", help="A run folder, a recipe (trained first), or a model: regnety_160, timm:resnet50.")
+    ] = "",
+    student: Annotated[str, typer.Option("--student", help="The student's recipe: see `list recipes`.")] = "",
+    way: Annotated[
+        str, typer.Option("--way", help="token (one of its own learns), hard or soft (the class head does).")
+    ] = "token",
+    least: Annotated[float | None, typer.Option("--least", help="The teacher's top-1 in percent, below which to stop.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The folder to write: teacher/ and student/.")] = None,
+    data: DataPath = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue what is in --out.")] = False,
+    device: Device = "auto",
+    workers: Workers = 0,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a student that learns from a teacher; name=value sets what the student's recipe takes."""
+    from frugalvit.recipes.find import recipe
+    from frugalvit.recipes.teach import taught
+    from frugalvit.report.progress import display_for
+    from frugalvit.run import train
+    from frugalvit.training.teacher import Teaching
+
+    for name, given in (("--teacher", teacher), ("--student", student), ("--out", out)):
+        if not given:
+            raise SpecError("is needed, as in --teacher digits.resnet --student vit.digits --out runs/taught.", path=name)
+    assert out is not None
+    display = display_for(sys.stderr, "quiet" if quiet else "auto")
+    chosen = recipe(student, *(overrides or []))
+    taught(chosen, Teaching(named(teacher, out)), way)  # type: ignore[arg-type]  # refuses before a teacher is trained
+    with resumable(out):
+        first = trained_teacher(teacher, out, data, resume, device, workers, display)
+        made = taught(chosen, Teaching(named(teacher, out), least), way)  # type: ignore[arg-type]
+        done = train(made, out=out / "student", data=data, resume=resume, device=device, workers=workers, display=display)
+    if as_json:
+        found: dict[str, Any] = {"out": str(out), "student": plain(done.summary)}
+        print(json.dumps(found | ({"teacher": plain(first.summary)} if first is not None else {})))
+        return
+    for split in ("val", "test"):
+        if first is not None and f"{split}_top1" in first.summary:
+            console.print(f"{split}: teacher {first.summary[f'{split}_top1']:.2f} %", markup=False)
+        heads = {name: value for name, value in done.summary.items() if name.startswith(f"{split}_top1")}
+        for name, value in heads.items():
+            head = name.removeprefix(f"{split}_top1").removeprefix("_") or ("both" if len(heads) > 1 else "class")
+            console.print(f"{split}: student, {head} {value:.2f} %", markup=False)
+    console.print(f"Written to {done.path}: the student, which needs no teacher any more", markup=False)
+
+
+def is_recipe(teacher: str) -> bool:
+    from frugalvit.recipes.find import functions
+
+    return teacher in functions()
+
+
+def named(teacher: str, out: Path) -> RunTeacher | ZooTeacher:
+    """Who teaches: a folder, the recipe's run below `out`, or a model by name."""
+    from frugalvit.training.teacher import RunTeacher, ZooTeacher
+
+    if is_recipe(teacher):
+        return RunTeacher(str(out / "teacher"))
+    return RunTeacher(teacher) if Path(teacher).exists() else ZooTeacher(teacher)
+
+
+def trained_teacher(
+    teacher: str, out: Path, data: Path | None, resume: bool, device: str, workers: int, display: Display
+) -> Run | None:
+    """The teacher's own training, where it is a recipe."""
+    if not is_recipe(teacher):
+        return None
+    from frugalvit.recipes.find import recipe
+    from frugalvit.run import train
+
+    display.note(f"the teacher first: {teacher}")
+    return train(
+        recipe(teacher), out=out / "teacher", data=data, resume=resume, device=device, workers=workers, display=display
+    )

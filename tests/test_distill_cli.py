@@ -1,0 +1,51 @@
+"""`frugalvit distill`: from nothing to a student, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from frugalvit.cli import app
+from frugalvit.errors import SpecError
+
+SIZES = ["dim=16", "depth=2", "batch=64", "schedule.warmup=Steps(4)", "epochs=1"]
+
+
+def called(*words: str) -> str:
+    done = CliRunner().invoke(app, ["distill", *words], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_a_teacher_is_trained_and_then_a_student(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = {"epochs": 2, "batch": 32, "lr": 2e-3, "channels": 16}
+    monkeypatch.setattr("frugalvit.recipes.digits.resnet.__kwdefaults__", quick)
+    out = tmp_path / "taught"
+    words = ["--teacher", "digits.resnet", "--student", "vit.digits", "--out", str(out), "--quiet", *SIZES]
+    said = called(*words)
+    assert "val: teacher" in said and "student, distill" in said and "student, both" in said
+    assert (out / "teacher" / "model.safetensors").exists() and (out / "student" / "model.safetensors").exists()
+    again = json.loads(called("--teacher", str(out / "teacher"), "--student", "vit.digits", "--way", "hard",
+                              "--out", str(tmp_path / "hard"), "--quiet", "--json", *SIZES))  # fmt: skip
+    assert "val_top1_distill" not in again["student"] and "teacher" not in again
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--student", "vit.digits", "--out", "x"], "--teacher: is needed"),
+        (["--teacher", "digits.resnet", "--out", "x"], "--student: is needed"),
+        (["--teacher", "digits.resnet", "--student", "digits.resnet", "--out", "x"], "has no tokens"),
+        (["--teacher", "digits.resnet", "--student", "vit.digits", "--way", "kind", "--out", "x"], "Use token, hard or soft"),
+    ],
+)
+def test_refusals_come_before_any_training(
+    words: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SpecError, match=problem):
+        CliRunner().invoke(app, ["distill", *words], catch_exceptions=False)
+    assert not (tmp_path / "x").exists()
