@@ -11,7 +11,9 @@ import torch
 from safetensors.torch import load_file
 
 import frugalvit
+from frugalvit.data.augment import Augment, PadCrop
 from frugalvit.data.digits import Digits
+from frugalvit.data.mix import NoMix
 from frugalvit.errors import DataError, SpecError
 from frugalvit.objective.distill import Distilled, HardLabel, SoftKl
 from frugalvit.objective.loss import CrossEntropy
@@ -113,3 +115,36 @@ def test_refusals(teacher: Path, tmp_path: Path) -> None:
         frugalvit.train(silent, out=tmp_path / "c")
     assert not [one for one in ("a", "b", "c") if (tmp_path / one / "recipe.json").exists()]
     assert len(Digits().open("val", None)) == 500
+
+
+def still(path: Path, file: Path | None) -> Recipe:
+    made = student(path)
+    data = replace(made.data, augment=Augment((PadCrop(0),)), erase=None, mix=NoMix())
+    teaching = Teaching(RunTeacher(str(path)), file="" if file is None else str(file))
+    return replace(made, data=data, teaching=teaching, log_every=1)
+
+
+@pytest.mark.parametrize("path", ["plain", "kept"])
+def test_answers_in_a_file_give_the_losses_of_live_ones(
+    teacher: Path, tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRUGALVIT_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "answers.safetensors"
+    losses = []
+    for one in (None, file, file):  # live, written, read
+        made = replace(still(teacher, one), path=path)  # type: ignore[arg-type]
+        losses.append([record.values["loss"] for record in islice(frugalvit.fit(made), 6)])
+    assert losses[1] == losses[2] == pytest.approx(losses[0], rel=1e-4)
+
+
+def test_a_file_of_something_else_is_refused_and_so_are_views_that_change(teacher: Path, tmp_path: Path) -> None:
+    file = tmp_path / "answers.safetensors"
+    next(frugalvit.fit(still(teacher, file)))
+    before = file.read_bytes()
+    frugalvit.train(recipe("digits.resnet", "epochs=1", "batch=64"), out=tmp_path / "other")
+    with pytest.raises(DataError, match="holds the answers of another teacher"):
+        next(frugalvit.fit(still(tmp_path / "other", file)))
+    moving = replace(still(teacher, file), data=replace(still(teacher, file).data, augment=Augment((PadCrop(1),))))
+    with pytest.raises(SpecError, match=r"recipe\.teaching\.file: .* look the same every time"):
+        next(frugalvit.fit(moving))
+    assert file.read_bytes() == before

@@ -218,13 +218,19 @@ class GraphStep(Step):
         key = torch.stack([self.key[0], self.key[1] + part])
         with torch.no_grad(), counting_freely():
             image_BCHW, target_BC, draws_RB = self.prepared(self.image_ABCHW[part], index_B, label_B, key)
-        answers = None if self.answers is None else self.answers(image_BCHW)
+        answers = self.answered(image_BCHW, index_B)
         terms = self.terms(image_BCHW, target_BC, label_B, index_B, draws_RB, answers)
         for name, value in terms.items():
             self.add(name, value.detach() / accumulate)
         loss = torch.stack(list(terms.values())).sum() / accumulate
         loss.backward()
         return loss.detach()
+
+    def answered(self, image_BCHW: Tensor, index_B: Tensor) -> Mapping[str, Tensor] | None:
+        """What the teacher says, if there is one."""
+        if self.filed is not None:
+            return self.filed(index_B)
+        return None if self.answers is None else self.answers(image_BCHW)
 
     def computed_terms(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from frugalvit.training.average import Average
 from frugalvit.training.devices import Place
 from frugalvit.training.duration import total_steps
 from frugalvit.training.evaluate import Framed
+from frugalvit.training.filed_answers import filed_answers
 from frugalvit.training.graph_step import GraphStep, NumberedBatches
 from frugalvit.training.loop import Cadence, cadence_of
 from frugalvit.training.optimizer import parameter_groups, peak_lr
@@ -104,6 +106,8 @@ def prepare(
         if way.path == "plain"
         else GraphStep(recipe, state, place, clock, preprocess, teacher, way.kept)
     )
+    if teacher is not None and recipe.teaching is not None and recipe.teaching.file:
+        step.filed = filed_answers(teacher, recipe, train, preprocess, Path(recipe.teaching.file)).to(place.device)
     framed = {name: Framed(one, preprocess, place) for name, one in sources.items() if name != "train"}
     cadence = cadence_of(recipe, clock)
     return Training(recipe, sources, preprocess, place, clock, cadence, state, step, way.batches, way.note, framed)

@@ -15,6 +15,7 @@ from frugalvit.data.finish import normalize
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.randomness import Stream, numpy_generator, torch_generator
 from frugalvit.training.devices import Place
+from frugalvit.training.filed_answers import FiledAnswers
 from frugalvit.training.optimizer import peak_lr
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.schedule import Clock
@@ -40,6 +41,7 @@ class Step:
         self.clock = clock
         self.preprocess = preprocess
         self.teacher = teacher
+        self.filed: FiledAnswers | None = None  # the teacher's answers, where it need not be asked
         self.peak = peak_lr(recipe.optimizer, recipe.pictures)
         self.sums: dict[str, Tensor] = {}
         self.count = 0
@@ -78,7 +80,9 @@ class Step:
         """Adds the gradients of batch `number` and returns its share of the loss."""
         recipe, state, seed = self.recipe, self.state, self.recipe.seed
         batch = self.finished(batch, number)
-        if self.teacher is not None:  # it sees what the student sees, augmented and mixed
+        if self.filed is not None:
+            batch = replace(batch, answers=self.filed(batch.index_B.to(self.place.device)))
+        elif self.teacher is not None:  # it sees what the student sees, augmented and mixed
             batch = replace(batch, answers=self.teacher(batch.image_BCHW))
         draws = None
         if state.module.draws:

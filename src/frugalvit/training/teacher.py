@@ -87,6 +87,7 @@ class Teaching:
     teacher: TeacherSpec
     least: float | None = None  # top-1 in percent, below which a teacher is refused; none: 1.2 times chance
     classes: Known = "same"  # included: the teacher may know others than the student's too, which are left out
+    file: str = ""  # where its answers are kept, for pictures that look the same every time; empty: it answers live
 
     def __post_init__(self) -> None:
         if isinstance(self.least, (int, float)) and not 0 <= self.least <= 100:
