@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from torch import Tensor, nn
 
 import frugalvit
 from frugalvit.measure.latency import device_name, seconds, wait
+from frugalvit.report.environment import short_commit
 from frugalvit.training.devices import place_for
 
 DEFAULT = ["deit_tiny_patch16_224:1024", "deit_small_patch16_224:512", "deit_base_patch16_224:256"]
@@ -72,11 +72,6 @@ def compare(name: str, batch: int, arguments: argparse.Namespace, device: torch.
     }
 
 
-def commit() -> str:
-    found = subprocess.run(["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
-
-
 def page(rows: list[dict[str, Any]]) -> str:
     """The rows as Markdown; models measured in other runs of this script keep their own commit and versions."""
     lines = [
@@ -113,7 +108,7 @@ def main() -> None:
     parser.add_argument("--warm", type=int, default=20, help="steps before the first round")
     parser.add_argument("--compile", default="on", choices=list(COMPILERS))
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--commit", default=commit())
+    parser.add_argument("--commit", default=short_commit())
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
     torch.set_float32_matmul_precision("high")

@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +42,7 @@ from frugalvit.measure.latency import device_name
 from frugalvit.nn.attention import MultiHead
 from frugalvit.nn.mlp import TwoLayers
 from frugalvit.nn.shape import Image
+from frugalvit.report.environment import short_commit
 from frugalvit.training.devices import Place, place_for
 from frugalvit.training.duration import Steps
 from frugalvit.training.graph_step import COMPILED_FROM, COMPILER, GraphStep
@@ -282,11 +282,6 @@ def page(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def commit() -> str:
-    found = subprocess.run(["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
-
-
 def ways_named(text: str) -> list[str]:
     names = list(WAYS) if text == "all" else text.split(",")
     wrong = [name for name in names if name not in WAYS]
@@ -305,7 +300,7 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=2048, help="synthetic ones")
     parser.add_argument("--data", type=Path, help="arrays for small.cifar10")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--commit", default=commit())
+    parser.add_argument("--commit", default=short_commit())
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
     device = place_for(arguments.device, "bf16").device

@@ -21,7 +21,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -44,6 +43,7 @@ from frugalvit.data.arrays import Arrays
 from frugalvit.data.erase import EraseConstant
 from frugalvit.data.mix import SwitchMix
 from frugalvit.measure.latency import device_name, wait
+from frugalvit.report.environment import short_commit
 from frugalvit.training.devices import Place, place_for
 from frugalvit.training.optimizer import AdamW, peak_lr
 from frugalvit.training.prepare import prepare
@@ -300,11 +300,6 @@ def page(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def commit() -> str:
-    found = subprocess.run(["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("items", nargs="*", default=["vit:none", "vit:spt+lsa"], metavar="MODEL:ADD")
@@ -315,7 +310,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--precision", default="auto", choices=["auto", "fp32", "bf16"])
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--commit", default=commit())
+    parser.add_argument("--commit", default=short_commit())
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
     torch.set_float32_matmul_precision("high")

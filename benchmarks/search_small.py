@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import tempfile
 import time
 from dataclasses import replace
@@ -23,6 +22,7 @@ import torch
 
 import frugalvit
 from frugalvit.beginning import opened
+from frugalvit.report.environment import short_commit
 from frugalvit.seeds import at_once
 
 CANDIDATES: dict[str, tuple[str, ...]] = {
@@ -88,11 +88,6 @@ def page(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def commit() -> str:
-    found = subprocess.run(["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=list(CANDIDATES), metavar="NAME", help=", ".join(CANDIDATES))
@@ -101,7 +96,7 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=60)
     parser.add_argument("--together", type=int, default=4)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--commit", default=commit())
+    parser.add_argument("--commit", default=short_commit())
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
     own = {one.partition("=")[0]: tuple(one.partition("=")[2].split(",")) for one in arguments.candidate}

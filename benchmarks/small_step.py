@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import torch
 
 import frugalvit
 from frugalvit.data.arrays import ArrayFolder
+from frugalvit.report.environment import short_commit
 from frugalvit.training.devices import place_for
 from frugalvit.training.prepare import prepare
 
@@ -82,11 +82,6 @@ def page(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def commit() -> str:
-    found = subprocess.run(["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("items", nargs="*", default=["vit:none", "vit:spt+lsa"], metavar="MODEL:ADD")
@@ -95,7 +90,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--path", default="auto", help="auto, plain, sent or kept")
-    parser.add_argument("--commit", default=commit())
+    parser.add_argument("--commit", default=short_commit())
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 
 import frugalvit
+from frugalvit.report.environment import short_commit
 from frugalvit.report.progress import Lines
 from frugalvit.report.statistics import summarize
 from frugalvit.run import Run
@@ -84,11 +84,6 @@ def where(arguments: argparse.Namespace) -> dict[str, str]:
     return {"device": device, "torch": torch.__version__, "commit": arguments.commit}
 
 
-def commit() -> str:
-    found = subprocess.run(["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
-
-
 def write_logs(path: Path, done: list[Run]) -> None:
     """One line a record: the seed's folder and what is worth keeping."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -144,7 +139,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--override", action="append", default=[], metavar="NAME=VALUE", help="of the recipe; is shown")
     parser.add_argument("--runs", type=Path, default=Path("runs/small_table"), help="run folders; what is there is resumed")
-    parser.add_argument("--commit", default=commit())
+    parser.add_argument("--commit", default=short_commit())
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)

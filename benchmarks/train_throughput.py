@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ import torch
 import torch.nn.functional as F
 
 import frugalvit
+from frugalvit.report.environment import short_commit
 from frugalvit.zoo.change import with_fixed_count_depth
 
 DEFAULT = ["deit_tiny_patch16_224:1024", "deit_small_patch16_224:512", "deit_base_patch16_224:256"]
@@ -111,18 +111,13 @@ def compare(name: str, batch: int, ways: list[str], rounds: int, steps: int) -> 
         }
 
 
-def commit() -> str:
-    found = subprocess.run(["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("items", nargs="*", default=DEFAULT, metavar="MODEL:BATCH")
     parser.add_argument("--ways", default="plain", help="of ours, separated by commas: plain, graph, stream, skip")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--commit", default=commit())
+    parser.add_argument("--commit", default=short_commit())
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
     torch.set_float32_matmul_precision("high")

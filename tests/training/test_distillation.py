@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 import frugalvit
 from frugalvit.data.augment import Augment, PadCrop
 from frugalvit.data.digits import Digits
-from frugalvit.data.mix import NoMix
+from frugalvit.data.erase import Erase
+from frugalvit.data.mix import NoMix, SwitchMix
 from frugalvit.errors import DataError, SpecError
 from frugalvit.objective.distill import Distilled, HardLabel, SoftKl
 from frugalvit.objective.loss import CrossEntropy
@@ -21,7 +22,11 @@ from frugalvit.objective.match import MatchedTokens
 from frugalvit.objective.objective import Objective, Supervised
 from frugalvit.recipes.find import recipe
 from frugalvit.report.progress import Silent
-from frugalvit.training.recipe import Recipe
+from frugalvit.teaching import open_teacher
+from frugalvit.training import loop
+from frugalvit.training.devices import place_for
+from frugalvit.training.prepare import prepare
+from frugalvit.training.recipe import Recipe, preprocess_of
 from frugalvit.training.teacher import ReadyTeacher, RunTeacher, Teaching
 
 SIZES = ("dim=16", "depth=2", "batch=64", "schedule.warmup=Steps(4)", "log_every=10", "epochs=1")
@@ -67,24 +72,43 @@ def test_a_student_learns_from_its_teacher_on_every_path(
     assert not [name for name in saved if "teacher" in name or "network" in name]
 
 
-def test_the_teacher_answers_for_what_the_student_sees(teacher: Path) -> None:
+def test_the_loss_is_the_sum_of_labels_and_teacher(teacher: Path) -> None:
     records = list(islice(frugalvit.fit(replace(student(teacher), log_every=1)), 2))
     assert {"supervised_class", "distilled_distill", "loss"} <= set(records[0].values)
     total = records[0].values["supervised_class"] + records[0].values["distilled_distill"]
     assert records[0].values["loss"] == pytest.approx(total, rel=1e-6)
 
 
-def test_answers_follow_the_augmented_pictures(teacher: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", ["plain", "sent", "kept"])
+def test_answers_are_for_the_very_pictures_the_student_gets(tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRUGALVIT_CACHE", str(tmp_path / "cache"))
     seen: list[torch.Tensor] = []
+    given: list[torch.Tensor] = []
 
     def answer(image_BCHW: torch.Tensor) -> torch.Tensor:
         seen.append(image_BCHW.clone())
         return torch.zeros(len(image_BCHW), 10)
 
-    made = replace(student(None), teaching=None)
-    with pytest.raises(SpecError, match=r"and chance is 10\.0 %"):  # a teacher that says nothing is refused
-        frugalvit.train(made, out=tmp_path / "run", teacher=ReadyTeacher(answer))
-    assert seen[-1].shape[1:] == (1, 8, 8)
+    made = replace(student(None), path=path)  # type: ignore[arg-type]
+    made = replace(made, data=replace(made.data, augment=Augment((PadCrop(2),)), erase=Erase(1.0), mix=SwitchMix()))
+    sources, place = {"train": Digits().open("train", None)}, place_for("cpu", "fp32")
+    teacher = open_teacher(ReadyTeacher(answer), preprocess_of(made), sources["train"].classes, place)
+    teacher.captured = True  # a function cannot be part of a CUDA graph, but there is none here
+    training = prepare(made, sources, place, teacher=teacher)
+    training.state.module.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0].clone()))
+    seen.clear()  # opening asks about a blank picture
+    list(islice(loop.fit(training.step, training.batches, replace(training.cadence, log=1)), 3))
+    assert len(seen) == len(given) == 3
+    assert all(torch.equal(one, other) for one, other in zip(seen, given, strict=True))
+    assert not torch.equal(seen[0], seen[1])
+
+
+def test_a_teacher_that_says_nothing_is_refused(tmp_path: Path) -> None:
+    def nothing(image_BCHW: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(len(image_BCHW), 10)
+
+    with pytest.raises(SpecError, match=r"and chance is 10\.0 %"):
+        frugalvit.train(student(None), out=tmp_path / "run", teacher=ReadyTeacher(nothing))
 
 
 def test_projections_of_terms_are_trained_saved_and_a_function_of_the_seed(teacher: Path, tmp_path: Path) -> None:

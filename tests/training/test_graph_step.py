@@ -14,11 +14,12 @@ from frugalvit.data.augment import Augment, PadCrop
 from frugalvit.data.batches import TrainingBatches
 from frugalvit.data.dataset import Digits
 from frugalvit.data.mix import SwitchMix
+from frugalvit.data.numbered import NumberedBatches
 from frugalvit.data.store_device import OneSize
 from frugalvit.recipes.find import recipe
 from frugalvit.training import loop
 from frugalvit.training.devices import place_for
-from frugalvit.training.graph_step import GraphStep, NumberedBatches
+from frugalvit.training.graph_step import GraphStep
 from frugalvit.training.prepare import Training, prepare
 from frugalvit.training.recipe import Recipe
 

@@ -14,12 +14,13 @@ from PIL import Image as Pillow
 import frugalvit
 from frugalvit.data.arrays import Arrays
 from frugalvit.data.batches import TrainingBatches
+from frugalvit.data.numbered import NumberedBatches, stand_ins
 from frugalvit.data.source import Source
 from frugalvit.data.store import Store
 from frugalvit.errors import DataError, SpecError
 from frugalvit.recipes.find import recipe
 from frugalvit.training.devices import Place, place_for
-from frugalvit.training.graph_step import GraphStep, NumberedBatches, stand_ins
+from frugalvit.training.graph_step import GraphStep
 from frugalvit.training.prepare import Training, prepare
 from frugalvit.training.recipe import Recipe, Stored
 from frugalvit.training.step import Step

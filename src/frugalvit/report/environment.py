@@ -33,6 +33,12 @@ def version(name: str) -> str | None:
         return None
 
 
+def short_commit() -> str:
+    """The commit of the working directory in seven digits, with a + where it has changes."""
+    found = commit_here() or "unknown"
+    return found.removesuffix("-dirty")[:7] + ("+" if found.endswith("-dirty") else "")
+
+
 def commit_here() -> str | None:
     words = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     quiet = os.environ | {"GIT_OPTIONAL_LOCKS": "0"}

@@ -16,6 +16,7 @@ from frugalvit.data.device.mix import mix
 from frugalvit.data.device.pipeline import pipeline
 from frugalvit.data.device.size import MapSize
 from frugalvit.data.gpu_jpeg import decoder_for
+from frugalvit.data.numbered import NumberedBatches, stand_ins
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.source import Source
 from frugalvit.data.store import Store, default_place, spots
@@ -24,7 +25,6 @@ from frugalvit.data.store_device import SHARE, OneSize, free_memory, to_device
 from frugalvit.data.store_files import gigabytes
 from frugalvit.errors import DataError, FrugalError, SpecError
 from frugalvit.training.devices import Place
-from frugalvit.training.graph_step import NumberedBatches, stand_ins
 from frugalvit.training.recipe import Recipe, Stored
 from frugalvit.training.teacher import Teacher
 

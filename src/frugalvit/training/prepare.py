@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from frugalvit.data.batches import TrainingBatches
+from frugalvit.data.numbered import NumberedBatches
 from frugalvit.data.order import steps_per_epoch
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.randomness import Stream, key
@@ -23,7 +24,7 @@ from frugalvit.training.devices import Place
 from frugalvit.training.duration import total_steps
 from frugalvit.training.evaluate import Framed
 from frugalvit.training.filed_answers import filed_answers
-from frugalvit.training.graph_step import GraphStep, NumberedBatches
+from frugalvit.training.graph_step import GraphStep
 from frugalvit.training.loop import Cadence, cadence_of
 from frugalvit.training.optimizer import parameter_groups, peak_lr
 from frugalvit.training.paths import Progress, way_for, with_path
