@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from frugalvit.data.ahead import WAITING, Reading, advice
-from frugalvit.data.batches import TrainingBatches
+from frugalvit.data.batches import TrainingBatches, readable
 from frugalvit.data.dataset import opened_splits
 from frugalvit.data.digits import Digits
 from frugalvit.data.files import refuse_other_classes
@@ -269,6 +269,8 @@ def reading_advice(training: Training, workers: int, record: Record) -> str:
     source = training.batches.source if isinstance(training.batches, TrainingBatches) else None
     kept: Literal["encoded", "stored", "on the device"] = "encoded" if source is not None else "on the device"
     side = 0
+    if source is not None and not isinstance(source, Store):
+        side = min(readable(source, 0, len(source))[0].size)
     if isinstance(source, Store):
         kept, side = "stored", int(min(source.heights.min(), source.widths.min()))
     image = min(training.preprocess.height, training.preprocess.width)

@@ -110,7 +110,7 @@ def advice(share: float, facts: Reading) -> str:
     spent = f"{share:.0%} of the time is spent waiting for data:"
     if facts.kept == "on the device":
         return f"{spent} the pictures are in memory already, so use a larger batch or fewer augmentations."
-    if facts.kept == "encoded":
+    if facts.kept == "encoded" and facts.side > facts.image:  # smaller ones are decoded in no time
         more = more_workers(facts)
         once = f"decode the pictures once, with 'data.store=Stored({2 * facts.image})'"
         return f"{spent} {f'use {more}, or ' if more else ''}{once}."
