@@ -76,7 +76,11 @@ def captured(step: Step, key: Tensor) -> Callable[[], None]:
     with torch.cuda.graph(graph):
         compiled()
         key[1] += 1
-    return graph.replay
+
+    def replay(kept: object = (compiled, key)) -> None:  # what the graph reads, which it does not keep
+        graph.replay()
+
+    return replay
 
 
 def milliseconds(step: Callable[[], object], count: int, device: str) -> float:

@@ -16,6 +16,7 @@ import argparse
 import json
 import statistics
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,18 @@ def training_step(
     return captured(step) if graph else step
 
 
-def captured(step: Callable[[], None]) -> Callable[[], None]:
+@dataclass
+class Captured:
+    """A step as one CUDA graph. A graph does not keep what it reads (model, pictures, kernels), but the step does."""
+
+    graph: torch.cuda.CUDAGraph
+    step: Callable[[], None]
+
+    def __call__(self) -> None:
+        self.graph.replay()
+
+
+def captured(step: Callable[[], None]) -> Captured:
     """The step as one CUDA graph, after some that compile and warm up."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -59,7 +71,7 @@ def captured(step: Callable[[], None]) -> Callable[[], None]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return graph.replay
+    return Captured(graph, step)
 
 
 def timm_step(name: str, batch: int) -> Callable[[], None]:

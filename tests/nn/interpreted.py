@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import torch
 
-from frugalvit.nn import biased_gelu, short_attention
+from frugalvit.nn import add_norm, biased_gelu, joined_thirds, short_attention
+from frugalvit.nn.fixed_depth import Kept
 
 SHAPES = (  # samples, tokens, heads, width of a head, whether no token sees itself
     (2, 65, 3, 16, False),
@@ -58,11 +59,11 @@ def attentions() -> Iterator[tuple[str, float]]:
 def gelus() -> Iterator[tuple[str, float]]:
     for count, width in ((200, 300), (7, 256), (1, 3)):
         h, bias, grad = 3 * torch.randn(count, width), torch.randn(width), torch.randn(count, width)
-        out, grad_h, grid = torch.zeros_like(h), torch.zeros_like(h), biased_gelu.grid(count, width)
-        sums = torch.zeros(grid[0], width)
-        sizes = (count, width, biased_gelu.ROWS, biased_gelu.COLUMNS, biased_gelu.STEPS)
-        biased_gelu.forward_kernel[grid](h, bias, out, *sizes)
-        biased_gelu.backward_kernel[grid](h, bias, grad, grad_h, sums, *sizes)
+        out, grad_h = torch.zeros_like(h), torch.zeros_like(h)
+        sizes, (ahead, _), (back, _) = (count, width, 4, 256), biased_gelu.FORWARD, biased_gelu.BACKWARD
+        sums = torch.zeros(biased_gelu.grid(count, width, back)[0], width)
+        biased_gelu.forward_kernel[biased_gelu.grid(count, width, ahead)](h, bias, out, *sizes, ahead)
+        biased_gelu.backward_kernel[biased_gelu.grid(count, width, back)](h, bias, grad, grad_h, sums, *sizes, back)
         exact, exact_bias = h.double().requires_grad_(), bias.double().requires_grad_()
         wanted = torch.nn.functional.gelu(exact + exact_bias)
         wanted.backward(grad.double())
@@ -72,6 +73,50 @@ def gelus() -> Iterator[tuple[str, float]]:
         yield f"{name} bias", far(sums.sum(0), exact_bias.grad)
 
 
+def thirds() -> Iterator[tuple[str, float]]:
+    for count, width in ((200, 300), (7, 64)):
+        parts = [torch.randn(count, width) for _ in range(3)]
+        out, sums = torch.zeros(count, 3 * width), torch.zeros(joined_thirds.grid(count, width)[0], 3 * width)
+        sizes = (count, width, joined_thirds.ROWS, joined_thirds.COLUMNS, joined_thirds.STEPS)
+        joined_thirds.kernel[joined_thirds.grid(count, width)](*parts, out, sums, *sizes)
+        wanted = torch.cat(parts, 1).double()
+        yield f"thirds {count} {width}", far(out, wanted)
+        yield f"thirds {count} {width} sums", far(sums.sum(0), wanted.sum(0))
+
+
+def norms() -> Iterator[tuple[str, float]]:
+    for batch, tokens, width, come, go in (
+        (5, 7, 24, Kept(0, 5, 5), Kept(0, 5, 5)),
+        (5, 7, 40, Kept(1, 3, 5), Kept(4, 3, 5)),
+        (3, 70, 16, Kept(2, 2, 3), Kept(1, 1, 3)),
+    ):
+        x, branch = torch.randn(batch, tokens, width), torch.randn(come.count, tokens, width)
+        bias, weight, shift, factor = torch.randn(width), torch.randn(width), torch.randn(width), torch.rand(batch)
+        new, y = torch.zeros_like(x), torch.zeros(go.count, tokens, width)
+        mean, rstd = torch.zeros(go.count * tokens), torch.zeros(go.count * tokens)
+        count, blocks = batch * tokens, add_norm.programs(batch * tokens, width)
+        sizes = (tokens, width, *add_norm.tile(width), add_norm.STEPS)
+        places = (count, batch, come.first, come.count, go.first, go.count)
+        add_norm.forward_kernel[(blocks,)](x, branch, bias, factor, weight, shift, new, y, mean, rstd, *places, 1e-6, *sizes)
+        grad_new, grad_y = torch.randn_like(new), torch.randn_like(y)
+        grad_x, grad_branch, sums = torch.zeros_like(x), torch.zeros_like(branch), torch.zeros(blocks, 3, width)
+        add_norm.backward_kernel[(blocks,)](
+            grad_new, grad_y, new, mean, rstd, factor, weight, grad_x, grad_branch, sums, *places, *sizes
+        )
+        exact = [one.double().requires_grad_() for one in (x, branch, bias, weight, shift)]
+        x64, branch64, bias64, weight64, shift64 = exact
+        some = come.some(x64) + come.some(factor.double())[:, None, None] * (branch64 + bias64)
+        wanted = come.back(some, x64)
+        normed = torch.nn.functional.layer_norm(go.some(wanted), (width,), weight64, shift64, 1e-6)
+        torch.autograd.backward([wanted, normed], [grad_new.double(), grad_y.double()])
+        name = f"norm {batch} {tokens} {width}"
+        yield f"{name} sum", far(new, wanted.detach())
+        yield f"{name} normed", far(y, normed.detach())
+        found = (grad_x, grad_branch, sums.sum(0)[2], sums.sum(0)[0], sums.sum(0)[1])
+        for what, one, other in zip(("x", "branch", "bias", "weight", "shift"), found, exact, strict=True):
+            yield f"{name} {what}", far(one, other.grad)
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
-    print(json.dumps(dict([*attentions(), *gelus()])))
+    print(json.dumps(dict([*attentions(), *gelus(), *thirds(), *norms()])))

@@ -1,4 +1,4 @@
-"""What only CUDA takes: talking heads in one pass over the scores, attention over few tokens, GELU with its bias."""
+"""What only CUDA takes: talking heads in one pass, attention over few tokens, gradients of q, k and v, GELU with its bias."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import copy
 import pytest
 import torch
 
-from frugalvit.nn import mlp
+from frugalvit.nn import attention, mlp, trunk
 from frugalvit.nn.attention import Attention, MultiHead
-from frugalvit.nn.init import Normal
+from frugalvit.nn.init import Normal, Zeros
 from frugalvit.nn.linear import Dense
 from frugalvit.nn.mlp import Mlp
 from frugalvit.nn.score import HideSelf, LearnedScale, MixHeads
 from frugalvit.nn.shape import Shape
 from frugalvit.zoo.cait import cait
+from frugalvit.zoo.change import with_fixed_count_depth
+from frugalvit.zoo.deit import deit
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
 
@@ -146,6 +148,18 @@ def compare(module: MultiHead, shape: Shape, compiled: bool) -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("bias", [Zeros(), None], ids=["bias", "no bias"])
+def test_joined_gradients_of_many_tokens_are_those_of_the_definition(
+    bias: Zeros | None, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "LEAST", 0)
+    torch.manual_seed(0)
+    module = Attention(3, linear=Dense(Normal(0.1), bias)).build(Shape(192, 14, 14, ("class",))).cuda()
+    assert not module.short and module.qkv.summed == (bias is not None)
+    compare(module, Shape(192, 14, 14, ("class",)), compiled)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
 def test_a_fused_gelu_equals_the_definition_within_the_rounding_of_bf16(
     compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,3 +178,34 @@ def test_a_fused_gelu_equals_the_definition_within_the_rounding_of_bf16(
     ours, theirs = gradients(module, x_BND, y_BND), gradients(exact, twin_BND, wanted_BND)
     for key in theirs:
         assert relative(ours[key], theirs[key]) < 0.01, key
+
+
+# ------------------------------------------------------------------------------------------------ sums and norms
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("stream", [None, torch.bfloat16], ids=["fp32 stream", "bf16 stream"])
+@pytest.mark.parametrize("counted", [False, True], ids=["samples drop", "a count drops"])
+def test_blocks_taken_together_train_as_blocks_in_a_row(
+    counted: bool, stream: torch.dtype | None, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trunk, "LEAST", 0)
+    spec = deit(dim=192, heads=3, depth=4, patch=8, image=64, classes=10, drop_path=0.5)
+    module = (with_fixed_count_depth(spec) if counted else spec).build(seed=0).cuda().train()
+    assert module.trunks
+    exact = copy.deepcopy(module).double()
+    exact.trunks, module.stream = {}, stream
+    rounded = copy.deepcopy(module)
+    rounded.trunks = {}
+    image_BCHW, draws = torch.randn(9, 3, 64, 64, device="cuda"), module.random_draws(9)
+    wanted = exact(image_BCHW.double(), draws)["class"]
+    run = torch.compile(module) if compiled else module
+    with torch.autocast("cuda", torch.bfloat16):
+        found, defined = run(image_BCHW, draws)["class"], rounded(image_BCHW, draws)["class"]
+    assert relative(found.double(), wanted) < 1.5 * relative(defined.double(), wanted) + 0.002
+    weight = torch.randn_like(wanted)
+    for logits in (found, defined, wanted):
+        (logits.double() * weight).sum().backward()
+    for (name, one), other, third in zip(module.named_parameters(), rounded.parameters(), exact.parameters(), strict=True):
+        far, allowed = relative(one.grad.double(), third.grad), relative(other.grad.double(), third.grad)
+        assert far < 1.5 * allowed + 0.005, (name, far, allowed)

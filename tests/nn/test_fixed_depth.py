@@ -18,7 +18,7 @@ from frugalvit.measure.cost import cost
 from frugalvit.nn.attention import Attention, SkipAttention
 from frugalvit.nn.block import Block, PreNorm, SummaryBlock, deepening, dropping, even
 from frugalvit.nn.dropout import dropped
-from frugalvit.nn.fixed_depth import Picked, Placed, count_of, in_a_row
+from frugalvit.nn.fixed_depth import Kept, kept_of
 from frugalvit.nn.mlp import Mlp
 from frugalvit.nn.model import Model
 from frugalvit.nn.residual import FixedCountDepth, FixedCountSum, LayerScale, Plain
@@ -36,6 +36,7 @@ LOOKS = Attention(3, SummaryOnly(), linear=WIDE)
 MLP = Mlp(2.5, linear=WIDE)
 BLOCKS: dict[str, Block | SummaryBlock] = {
     "plain": Block(ATTENTION, MLP, residual=FixedCountDepth(Plain(0.4))),
+    "around the end": Block(ATTENTION, MLP, residual=FixedCountDepth(Plain(0.4), 0.7), dropout=0.3),
     "one sample": Block(ATTENTION, MLP, residual=FixedCountDepth(Plain(0.95))),
     "layer scale": Block(ATTENTION, MLP, residual=FixedCountDepth(LayerScale(0.7, 0.4))),
     "dropout": Block(ATTENTION, MLP, residual=FixedCountDepth(Plain(0.4)), dropout=0.3),
@@ -74,52 +75,71 @@ def values_and_gradients(run: Callable[..., Tensor], module: nn.Module, x_BND: T
 
 
 def test_the_count_is_the_rounded_share_of_a_batch_and_at_least_one() -> None:
-    assert [count_of(batch, 0.3) for batch in (1, 2, 3, 5, 7, 64)] == [1, 1, 2, 4, 5, 45]
-    assert [count_of(64, drop) for drop in (0.0, 0.007, 0.1, 0.5, 0.99)] == [64, 64, 58, 32, 1]
+    assert [kept and kept.count for kept in (kept_of(batch, 0.3, 0.0) for batch in (1, 2, 3, 5, 7, 64))] == [
+        None,
+        1,
+        2,
+        4,
+        5,
+        45,
+    ]
+    assert [kept and kept.count for kept in (kept_of(64, drop, 0.5) for drop in (0.0, 0.007, 0.1, 0.99))] == [None, None, 58, 1]
 
 
 @pytest.mark.parametrize(
-    ("draw", "samples", "rank"),
-    [(0.0, [0, 1, 2], [0, 1, 2, 3, 4]), (0.39, [1, 2, 3], [4, 0, 1, 2, 3]), (0.9999999, [4, 0, 1], [1, 2, 3, 4, 0])],
+    ("first", "samples"), [(0.0, [0, 1, 2]), (0.39, [1, 2, 3]), (0.4, [2, 3, 4]), (0.6, [3, 4, 0]), (0.99, [4, 0, 1])]
 )
-def test_samples_are_chosen_in_a_row_from_where_the_first_draw_says(draw: float, samples: list[int], rank: list[int]) -> None:
-    found = in_a_row(torch.tensor([draw, 0.5, 0.1, 0.7, 0.3]), 3)
-    assert found.samples.tolist() == samples
-    assert found.rank_B.tolist() == rank
+def test_samples_are_kept_in_a_row_from_a_share_of_the_batch_on(first: float, samples: list[int]) -> None:
+    kept = kept_of(5, 0.4, first)
+    assert kept == Kept(samples[0], 3, 5)
+    x_BN = torch.arange(10.0).view(5, 2)
+    assert kept.some(x_BN).tolist() == x_BN[samples].tolist()
+    assert kept.mask_B(x_BN).nonzero().flatten().tolist() == sorted(samples)
+    back_BN = kept.back(-kept.some(x_BN), x_BN)
+    assert back_BN.tolist() == (x_BN * (1 - 2 * kept.mask_B(x_BN))[:, None]).tolist()
 
 
-def test_every_sample_keeps_its_branch_on_average() -> None:
-    module = FixedCountDepth(Plain(0.4)).build(Shape(1, 1, 1))
+def test_every_place_of_a_batch_keeps_its_branch_on_average_over_where_blocks_begin() -> None:
     x_BND = torch.zeros(5, 1, 1, dtype=torch.float64)
-    every_start = [torch.full((5,), (start + 0.5) / 5) for start in range(5)]
-    sums = torch.stack([module(x_BND, torch.ones_like(x_BND), draw_B) for draw_B in every_start])
+    every = [FixedCountDepth(Plain(0.4), start / 5).build(Shape(1, 1, 1)) for start in range(5)]
+    sums = torch.stack([module(x_BND, torch.ones_like(x_BND), torch.rand(5)) for module in every])
     torch.testing.assert_close(sums.mean(0), torch.ones_like(x_BND))
     assert {tuple(sorted(one.flatten().tolist())) for one in sums} == {(0, 0, 5 / 3, 5 / 3, 5 / 3)}
 
 
+def test_blocks_of_a_model_skip_different_samples() -> None:
+    spec = with_fixed_count_depth(model("deit_small_patch16_224", drop_path=0.4))
+    places = [block.residual.first for block in spec.layers[2:]]
+    assert places[:4] == pytest.approx([0, 0.618, 0.2361, 0.8541], abs=1e-4)
+    skipped = torch.stack([1 - kept_of(100, 0.4, first).mask_B(torch.zeros(1)) for first in places]).sum(0)  # of 12 blocks
+    assert skipped.mean().item() == pytest.approx(4.8) and skipped.min() >= 3 and skipped.max() <= 7
+    with pytest.raises(SpecError, match=r"first: 1\.5 is no share of a batch"):
+        FixedCountDepth(Plain(0.1), 1.5)
+
+
 @pytest.mark.parametrize("inner", [Plain(0.4), LayerScale(0.7, 0.4)], ids=["plain", "layer scale"])
 def test_a_block_is_its_definition_sample_by_sample(shape: Shape, inner: Plain | LayerScale) -> None:
-    module = randomized(Block(ATTENTION, MLP, residual=FixedCountDepth(inner), dropout=0.3).build(shape)[0])
+    module = randomized(Block(ATTENTION, MLP, residual=FixedCountDepth(inner, 0.7), dropout=0.3).build(shape)[0])
     assert isinstance(module, PreNorm) and module.draws == 5
-    depth = [[0.8, 0.3, 0.9, 0.1, 0.4], [0.2, 0.7, 0.6, 0.9, 0.1]]
+    depth = [[0.8, 0.3, 0.9, 0.1, 0.4]] * 2
     units = [[0.15, 0.5, 0.2, 0.6, 0.9], [0.25, 0.6, 0.1, 0.3, 0.8], [0.35, 0.7, 0.9, 0.2, 0.4]]
-    kept = [[(int(row[0] * BATCH) + place) % BATCH for place in range(3)] for row in depth]  # 3 = round(5 · 0.6)
+    kept = [3, 4, 0]  # three, round(5 · 0.6), from floor(5 · 0.7) on
     x_BND = tokens(shape, BATCH)
     found = module(x_BND, torch.tensor([*depth, *units]))
     ones = torch.ones(shape.dim)
     gamma1, gamma2 = (getattr(total, "gamma", ones).tolist() for total in (module.sum1, module.sum2))
     for b in range(BATCH):
-        first, second = ((b in chosen) * 5 / 3 for chosen in kept)
+        factor = (b in kept) * 5 / 3
         attended_draw, hidden_draw, fed_draw = (torch.tensor(row[b]).item() for row in units)
         rows = x_BND[b].tolist()
         normed = [naive_norm(x, module.norm1.weight, module.norm1.bias, 1e-6) for x in rows]
         attended = masked(naive_attention(module.attention, normed, [4**-0.5] * 3, hide=False), attended_draw, 0.3)
-        rows = plus(rows, [[v * g for v, g in zip(row, gamma1, strict=True)] for row in attended], first)
+        rows = plus(rows, [[v * g for v, g in zip(row, gamma1, strict=True)] for row in attended], factor)
         normed = [naive_norm(x, module.norm2.weight, module.norm2.bias, 1e-6) for x in rows]
         up, down = module.mlp.up, module.mlp.down
         hidden = [[naive_gelu(v) for v in naive_linear(x, up.weight, up.bias)] for x in normed]
         fed = masked([naive_linear(h, down.weight, down.bias) for h in masked(hidden, hidden_draw, 0.3)], fed_draw, 0.3)
-        expected = plus(rows, [[v * g for v, g in zip(row, gamma2, strict=True)] for row in fed], second)
+        expected = plus(rows, [[v * g for v, g in zip(row, gamma2, strict=True)] for row in fed], factor)
         torch.testing.assert_close(found[b].tolist(), expected, atol=1e-10, rtol=1e-10)
 
 
@@ -148,19 +168,8 @@ def test_windows_of_few_samples_are_theirs() -> None:
     torch.testing.assert_close(module(x_BND, draws_RB), defined(module, x_BND, draws_RB), atol=1e-11, rtol=1e-11)
 
 
-def test_both_ways_have_the_gradients_of_their_values() -> None:
-    chosen = in_a_row(torch.rand(5), 3)
-    x_BND = torch.randn(5, 2, 3, dtype=torch.float64, requires_grad=True)
-    few_BND = torch.randn(3, 2, 3, dtype=torch.float64, requires_grad=True)
-    placed_BND = Placed.apply(few_BND, *chosen)
-    assert torch.equal(placed_BND[chosen.samples], few_BND) and placed_BND.count_nonzero() == few_BND.numel()
-    for function, given in ((Picked, x_BND), (Placed, few_BND)):
-        assert torch.autograd.gradcheck(function.apply, (given, *chosen))
-        assert torch.autograd.gradgradcheck(function.apply, (given, *chosen))
-
-
 @pytest.mark.parametrize("name", BLOCKS)
-def test_branches_are_computed_for_the_chosen_samples_alone(shape: Shape, name: str) -> None:
+def test_a_block_is_computed_for_the_kept_samples_alone(shape: Shape, name: str) -> None:
     module, _ = BLOCKS[name].build(shape)
     seen = []
     for part in (module.norm1, module.attention, module.norm2, module.mlp):
@@ -174,9 +183,9 @@ def test_branches_are_computed_for_the_chosen_samples_alone(shape: Shape, name: 
 
 
 def test_where_all_are_kept_nothing_is_moved(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Tensor, "index_select", None)
     block = Block(ATTENTION, MLP, residual=FixedCountDepth(Plain(0.05)))  # round(5 · 0.95) = 5
     module, _ = block.build(shape)
+    monkeypatch.setattr(torch, "cat", None)
     x_BND = tokens(shape, BATCH).float()
     assert module.draws == 2
     assert torch.equal(module(x_BND, torch.rand(2, BATCH)), module(x_BND))
@@ -278,7 +287,7 @@ def test_a_whole_model_trains_on_few_samples_as_on_all_under_a_mask(family: str,
         return torch.stack([*module(x_BCHW, draws_RB).values()], dim=1)
 
     found = values_and_gradients(logits, module, image_BCHW, draws)
-    monkeypatch.setattr("frugalvit.nn.block.chosen_by", lambda total, draw_B: None)
+    monkeypatch.setattr("frugalvit.nn.block.kept_by", lambda total, batch: None)
     for one, other in zip(found, values_and_gradients(logits, module, image_BCHW, draws), strict=True):
         torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-9)
 
@@ -350,7 +359,7 @@ def test_it_compiles_in_one_piece(toy: Model, dynamic: bool | None) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-def test_a_cuda_graph_holds_it_and_reads_new_draws(toy: Model) -> None:
+def test_a_cuda_graph_holds_it(toy: Model) -> None:
     module = override(toy, "layers[*].residual=FixedCountDepth(Plain(0.5))").build(seed=0).cuda().train()
     compiled = torch.compile(module, fullgraph=True)
     image_BCHW, draws = torch.randn(64, 3, 20, 28, device="cuda"), module.random_draws(64)

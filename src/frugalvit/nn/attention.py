@@ -30,6 +30,7 @@ from frugalvit.nn.score import (
 from frugalvit.nn.shape import Shape
 
 LONGEST, WIDEST = 128, 64  # tokens and the width of a head up to which `short_attention` is the fastest
+LEAST = 1 << 24  # numbers in q, k and v of a batch from which `joined_thirds` pays
 
 
 class AttentionPart(Protocol):
@@ -129,8 +130,15 @@ class Together(nn.Module):
         joined = stacked(maps)  # type: ignore[arg-type]
         self.weight, self.bias = joined.weight, joined.bias
         self.product = product_of(maps[0]) or nn.functional.linear
+        plain = self.product is nn.functional.linear and self.bias is not None
+        self.summed = plain and has_kernel("joined_thirds")  # by a kernel of ours: the gradient of the bias
 
     def forward(self, from_GND: Tensor, to_GND: Tensor, values_H11: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        many = self.summed and from_GND.is_cuda and values_H11 is None and 3 * from_GND.numel() >= LEAST
+        if many and torch.is_grad_enabled() and products_dtype(from_GND) in ROUNDED:
+            from frugalvit.nn.joined_thirds import Thirds
+
+            return Thirds.apply(self.product(from_GND, self.weight, self.bias.detach()), self.bias)
         q_GND, k_GND, v_GND = self.joined(from_GND, values_H11).chunk(3, -1)
         return q_GND, k_GND, v_GND
 
@@ -195,12 +203,16 @@ class MultiHead(nn.Module):
         self.short = can_be_short(self)
 
     def forward(self, x_BND: Tensor) -> Tensor:
+        return self.out(self.values(x_BND))
+
+    def values(self, x_BND: Tensor) -> Tensor:
+        """What the heads gather, side by side: all but the last product."""
         if self.talks and x_BND.is_cuda:
             return self.talked(x_BND)
         if self.short and x_BND.is_cuda and products_dtype(x_BND) in ROUNDED:
             return self.shortened(x_BND)
         if not self.fused or (len(self.after) and in_fp16(x_BND)):  # exp(λ) leaves the range of fp16
-            return self.explained(x_BND)[0]
+            return self.defined(x_BND)[0]
         gate: Any = self.after[0] if self.after else None
         q_GHMK, k_GHNK, v_GHNK = self.project(x_BND, None if gate is None else gate.rest())
         if isinstance(self.scale, FixedTemperature):
@@ -213,21 +225,21 @@ class MultiHead(nn.Module):
             # (1 − g) A v + g P v with (1 − g) in the values: g / (1 − g) = exp(λ), and P is the same for every picture
             positional_HNN = (gate.odds() * gate.positional()).to(v_GHNK.dtype)
             y_GHMK = y_GHMK + torch.einsum("hmn,ghnk->ghmk", positional_HNN, v_GHNK)
-        return self.finish(y_GHMK)
+        return self.beside(y_GHMK)
 
     def talked(self, x_BND: Tensor) -> Tensor:
         """Talking heads with one pass over the scores; in fp32 as defined."""
         q_GHMK, k_GHNK, v_GHNK = self.project(x_BND)
         scores_GHMN = self.scale(q_GHMK) @ k_GHNK.transpose(-2, -1)
         if scores_GHMN.dtype not in ROUNDED or scores_GHMN.shape[-1] > 256:
-            return self.finish(self.attended(scores_GHMN, v_GHNK)[0])
+            return self.beside(self.attended(scores_GHMN, v_GHNK)[0])
         mix1: Any = self.before[0]
         mix2: Any = self.after[0]
         none_H = torch.zeros(self.heads, device=scores_GHMN.device)
         bias1, bias2 = (none_H if mix.bias is None else mix.bias for mix in (mix1, mix2))
         hides = len(self.before) == 2
         a_GHMN = torch.ops.frugalvit.talking_heads(scores_GHMN, mix1.weight, bias1, mix2.weight, bias2, hides)
-        return self.finish(a_GHMN @ v_GHNK)
+        return self.beside(a_GHMN @ v_GHNK)
 
     def shortened(self, x_BND: Tensor) -> Tensor:
         """From qkv to y in one pass, where tokens are few."""
@@ -237,7 +249,7 @@ class MultiHead(nn.Module):
         learned = isinstance(scale, LearnedTemperature)
         scale_H: Tensor = scale.scale_H if learned else torch.full((self.heads,), scale.factor, device=x_BND.device)
         y_GND = torch.ops.frugalvit.short_attention(qkv_GNE, scale_H, len(self.before) > 0)
-        return self.out(self.scope.back(y_GND))
+        return self.scope.back(y_GND)
 
     def mask(self, q_GHMK: Tensor) -> Tensor | None:
         """What the kernel adds to the scores (a number), or whether a key is seen (a boolean); None for nothing."""
@@ -263,9 +275,14 @@ class MultiHead(nn.Module):
 
     def explained(self, x_BND: Tensor) -> tuple[Tensor, Tensor]:
         """The definition, step by step: the output, and the attention_GHMN that made it."""
+        values_BND, a_GHMN = self.defined(x_BND)
+        return self.out(values_BND), a_GHMN
+
+    def defined(self, x_BND: Tensor) -> tuple[Tensor, Tensor]:
+        """The values as defined, and the attention_GHMN that gathered them."""
         q_GHMK, k_GHNK, v_GHNK = self.project(x_BND)
         y_GHMK, a_GHMN = self.attended(self.scale(q_GHMK) @ k_GHNK.transpose(-2, -1), v_GHNK)
-        return self.finish(y_GHMK), a_GHMN
+        return self.beside(y_GHMK), a_GHMN
 
     def attended(self, a_GHMN: Tensor, v_GHNK: Tensor) -> tuple[Tensor, Tensor]:
         """From scores to values: terms, who is seen, softmax, terms."""
@@ -291,8 +308,8 @@ class MultiHead(nn.Module):
     def split(self, x_GND: Tensor) -> Tensor:
         return x_GND.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # G H N K
 
-    def finish(self, y_GHMK: Tensor) -> Tensor:
-        return self.out(self.scope.back(y_GHMK.transpose(1, 2).flatten(2)))
+    def beside(self, y_GHMK: Tensor) -> Tensor:
+        return self.scope.back(y_GHMK.transpose(1, 2).flatten(2))
 
 
 def in_fp16(x: Tensor) -> bool:

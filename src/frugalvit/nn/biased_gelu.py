@@ -1,8 +1,8 @@
 """GELU of a linear map's product and its bias, on CUDA: one pass forward, one backward. The definition is gelu(h + b).
 
 A bias's gradient is a sum over all rows. By itself it reads the gradient of every hidden unit once more; here it is summed
-where that gradient is made. The normal distribution is a polynomial times exp(−x²/2) (Abramowitz & Stegun 1964, 7.1.26; wrong
-by less than 1.5e-7), and its density is that same exponential: an exact erf would take longer than reading and writing.
+where that gradient is made. Arithmetic is as dear as memory here: an exact erf takes longer than reading and writing. So the
+normal distribution is ½ + x P(x²), P fitted for the least largest error: wrong by less than 2e-5, where bf16 rounds by 4e-3.
 """
 
 from __future__ import annotations
@@ -13,20 +13,33 @@ import triton.language as tl
 from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
-ROWS, COLUMNS, STEPS = 16, 256, 8  # of a tile, and tiles that one program sums over
-ROOT_HALF = tl.constexpr(0.7071067811865476)
+ROWS, COLUMNS = 4, 256  # of a tile
+FORWARD, BACKWARD = (4, 4), (32, 8)  # tiles one after the other in a program, and its warps
+EDGE = tl.constexpr(4.3)  # beyond it the distribution is 0 or 1
 ROOT_2PI = tl.constexpr(0.3989422804014327)  # 1 / √(2π)
 MINUS_HALF_LOG2E = tl.constexpr(-0.7213475204444817)
 
 
 @triton.jit
-def normal(x):
-    """Φ(x) and exp(−x²/2)."""
-    falling = tl.exp2(x * x * MINUS_HALF_LOG2E)
-    t = 1.0 / (1.0 + tl.abs(x) * (0.3275911 * ROOT_HALF))
-    series = ((((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592) * t
-    tail = 0.5 * series * falling  # Φ(−|x|)
-    return tl.where(x > 0, 1.0 - tail, tail), falling
+def distribution(x):
+    """Φ(x)."""
+    x = tl.minimum(tl.maximum(x, -EDGE), EDGE)
+    u = x * x
+    p = 5.14714851e-11 * u - 5.02607733e-09
+    p = p * u + 2.16622025e-07
+    p = p * u - 5.48738555e-06
+    p = p * u + 9.21941366e-05
+    p = p * u - 0.00110250074
+    p = p * u + 0.00980025083
+    p = p * u - 0.0663264478
+    p = p * u + 0.398896411
+    return p * x + 0.5
+
+
+@triton.jit
+def slope(x):
+    """The derivative of x Φ(x): Φ(x) + x exp(−x²/2) / √(2π)."""
+    return distribution(x) + x * ROOT_2PI * tl.exp2(x * x * MINUS_HALF_LOG2E)
 
 
 @triton.jit
@@ -37,8 +50,7 @@ def forward_kernel(h, bias, out, count, width, rows: tl.constexpr, columns: tl.c
         row = (tl.program_id(0).to(tl.int64) * steps + step) * rows + tl.arange(0, rows)
         place, there = row[:, None] * width + column[None, :], (row[:, None] < count) & (column[None, :] < width)
         x = tl.load(h + place, mask=there, other=0.0).to(tl.float32) + b
-        share, _ = normal(x)
-        tl.store(out + place, (x * share).to(out.dtype.element_ty), mask=there)
+        tl.store(out + place, (x * distribution(x)).to(out.dtype.element_ty), mask=there)
 
 
 @triton.jit
@@ -47,21 +59,20 @@ def backward_kernel(
 ):
     column = tl.program_id(1) * columns + tl.arange(0, columns)
     b = tl.load(bias + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
-    total = tl.zeros((columns,), tl.float32)
+    total = tl.zeros((rows, columns), tl.float32)
     for step in range(steps):
         row = (tl.program_id(0).to(tl.int64) * steps + step) * rows + tl.arange(0, rows)
         place, there = row[:, None] * width + column[None, :], (row[:, None] < count) & (column[None, :] < width)
         x = tl.load(h + place, mask=there, other=0.0).to(tl.float32) + b
         grad = tl.load(grad_out + place, mask=there, other=0.0).to(tl.float32)
-        share, falling = normal(x)
-        grad = grad * (share + x * ROOT_2PI * falling)
-        total += tl.sum(grad, 0)
+        grad *= slope(x)
+        total += grad
         tl.store(grad_h + place, grad.to(grad_h.dtype.element_ty), mask=there)
-    tl.store(sums + tl.program_id(0).to(tl.int64) * width + column, total, mask=column < width)
+    tl.store(sums + tl.program_id(0).to(tl.int64) * width + column, tl.sum(total, 0), mask=column < width)
 
 
-def grid(count: int, width: int) -> tuple[int, int]:
-    return triton.cdiv(count, ROWS * STEPS), triton.cdiv(width, COLUMNS)
+def grid(count: int, width: int, steps: int) -> tuple[int, int]:
+    return triton.cdiv(count, ROWS * steps), triton.cdiv(width, COLUMNS)
 
 
 @triton_op("frugalvit::biased_gelu", mutates_args={})
@@ -71,7 +82,8 @@ def biased_gelu(h: Tensor, bias: Tensor) -> Tensor:
     width = h.shape[-1]
     count = h.numel() // width
     out = torch.empty_like(h)
-    wrap_triton(forward_kernel)[grid(count, width)](h, bias, out, count, width, ROWS, COLUMNS, STEPS, num_warps=4)
+    steps, warps = FORWARD
+    wrap_triton(forward_kernel)[grid(count, width, steps)](h, bias, out, count, width, ROWS, COLUMNS, steps, num_warps=warps)
     return out
 
 
@@ -81,10 +93,11 @@ def biased_gelu_backward(h: Tensor, bias: Tensor, grad_out: Tensor) -> tuple[Ten
     h, grad_out = h.contiguous(), grad_out.contiguous()
     width = h.shape[-1]
     count = h.numel() // width
-    blocks = grid(count, width)
+    steps, warps = BACKWARD
+    blocks = grid(count, width, steps)
     grad_h = torch.empty_like(h)
     sums = torch.empty(blocks[0], width, device=h.device, dtype=torch.float32)
-    wrap_triton(backward_kernel)[blocks](h, bias, grad_out, grad_h, sums, count, width, ROWS, COLUMNS, STEPS, num_warps=4)
+    wrap_triton(backward_kernel)[blocks](h, bias, grad_out, grad_h, sums, count, width, ROWS, COLUMNS, steps, num_warps=warps)
     return grad_h, sums
 
 

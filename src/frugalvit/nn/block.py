@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from frugalvit.errors import SpecError, at
 from frugalvit.nn.attention import Attention, SelfAttention, SkipAttention
 from frugalvit.nn.dropout import dropped
-from frugalvit.nn.fixed_depth import Chosen, on_chosen
+from frugalvit.nn.fixed_depth import Kept, on_kept
 from frugalvit.nn.mlp import FeedForward, Mlp
 from frugalvit.nn.norm import LayerNorm, Norm
 from frugalvit.nn.residual import FixedCountDepth, LayerScale, Plain, Residual, at_rate, refuse_rate
@@ -78,22 +78,28 @@ class PreNorm(nn.Module):
         self.draws = self.branches + (3 if dropout > 0 else 0)
 
     def forward(self, x_BND: Tensor, draws_RB: Tensor | None = None) -> Tensor:
-        first_B, _, attended_B, *_ = self.decisions(draws_RB)
-        y_BND = on_chosen(self.attended, chosen_by(self.sum1, first_B), x_BND, attended_B)
-        return self.joined(x_BND, y_BND, draws_RB)
+        kept = None if draws_RB is None else kept_by(self.sum1, len(x_BND))
+        if kept is None or draws_RB is None:
+            return self.computed(x_BND, draws_RB)
+        few_RB = kept.some(draws_RB.T).T  # a sample takes its draws along, so its dropout is what it would be in the batch
+        return on_kept(lambda some_BND: self.computed(some_BND, few_RB, kept.factor), kept, x_BND)
+
+    def computed(self, x_BND: Tensor, draws_RB: Tensor | None, factor: float | None = None) -> Tensor:
+        """Both branches, of samples that all keep them where a factor is given."""
+        _, _, attended_B, *_ = self.decisions(draws_RB)
+        return self.joined(x_BND, self.attended(x_BND, attended_B), draws_RB, factor)
 
     def explained(self, x_BND: Tensor, draws_RB: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The output, and the attention_BHNN on the way to it: of all samples, also where few are chosen."""
+        """The output, and the attention_BHNN on the way to it: of all samples, also where few are kept."""
         _, _, attended_B, *_ = self.decisions(draws_RB)
         y_BND, attention_BHNN = self.attention.explained(self.norm1(x_BND))  # type: ignore[operator]
         return self.joined(x_BND, dropped(y_BND, attended_B, self.dropout), draws_RB), attention_BHNN
 
-    def joined(self, x_BND: Tensor, y_BND: Tensor, draws_RB: Tensor | None) -> Tensor:
+    def joined(self, x_BND: Tensor, y_BND: Tensor, draws_RB: Tensor | None, factor: float | None = None) -> Tensor:
         """The tokens behind both branches, y being the first."""
         first_B, second_B, _, hidden_B, fed_B = self.decisions(draws_RB)
-        x_BND = self.sum1(x_BND, y_BND, first_B)
-        z_BND = on_chosen(self.fed, chosen_by(self.sum2, second_B), x_BND, hidden_B, fed_B)
-        return self.sum2(x_BND, z_BND, second_B)
+        x_BND = added(self.sum1, x_BND, y_BND, first_B, factor)
+        return added(self.sum2, x_BND, self.fed(x_BND, hidden_B, fed_B), second_B, factor)
 
     def attended(self, x_BND: Tensor, draw_B: Tensor | None) -> Tensor:
         return dropped(self.attention(self.norm1(x_BND)), draw_B, self.dropout)
@@ -109,9 +115,14 @@ class PreNorm(nn.Module):
         return [*(rows[: self.branches] or [None] * 2), *(rows[self.branches :] or [None] * 3)]
 
 
-def chosen_by(total: nn.Module, draw_B: Tensor | None) -> Chosen | None:
-    """The samples whose branch a sum reads, where it reads some alone; None for all."""
-    return total.chosen(draw_B) if draw_B is not None and hasattr(total, "chosen") else None  # type: ignore[operator]
+def kept_by(total: nn.Module, batch: int) -> Kept | None:
+    """The samples whose branches are read, where these are some alone; None for all."""
+    return total.kept(batch) if hasattr(total, "kept") else None  # type: ignore[operator]
+
+
+def added(total: nn.Module, x_BND: Tensor, branch_BND: Tensor, draw_B: Tensor | None, factor: float | None) -> Tensor:
+    """The sum, where draws or a factor decide what becomes of the branch."""
+    return total(x_BND, branch_BND, draw_B) if factor is None else total(x_BND, branch_BND * factor)
 
 
 @dataclass(frozen=True)
@@ -161,8 +172,8 @@ class SummaryPreNorm(PreNorm):
         super().__init__(norms, attention, mlp, sums, dropout)
         self.summary = summary
 
-    def joined(self, x_BND: Tensor, y_BSD: Tensor, draws_RB: Tensor | None) -> Tensor:
-        summary_BSD = super().joined(x_BND[:, : self.summary], y_BSD, draws_RB)
+    def joined(self, x_BND: Tensor, y_BSD: Tensor, draws_RB: Tensor | None, factor: float | None = None) -> Tensor:
+        summary_BSD = super().joined(x_BND[:, : self.summary], y_BSD, draws_RB, factor)
         return torch.cat([summary_BSD, x_BND[:, self.summary :]], dim=1)
 
 

@@ -16,7 +16,7 @@ from frugalvit.nn.shape import Shape
 
 LEAST = (
     1 << 24
-)  # hidden units of a batch from which `biased_gelu` pays; a compiler that merges small kernels does as well below
+)  # hidden units of a batch from which `biased_gelu` pays; below, a compiler that merges small kernels does as well
 
 
 @dataclass(frozen=True)

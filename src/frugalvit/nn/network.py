@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from frugalvit.errors import SpecError, at, whole_number
+from frugalvit.nn import trunk
 from frugalvit.nn.shape import Image, MapShape, Shape
 
 Taps = dict[int, dict[str, list[str]]]  # {4: {"tokens": ["tokens[2]"]}}: which outputs to keep, by layer
@@ -51,6 +52,7 @@ class Network(nn.Module):
         self.shapes = shapes  # after the first part, then after each layer
         self.rows = [int(getattr(layer, "draws", 0)) for layer in layers]
         self.taps = taps
+        self.trunks = trunk.trunks([*layers], taps)  # runs of layers that a kernel of ours takes together
         self.stream: torch.dtype | None = None  # of what flows between layers; None: as the layers leave it
 
     @property
@@ -85,19 +87,33 @@ class Network(nn.Module):
         self.refuse_misfits(image_BCHW, draws)
         outputs: dict[str, Tensor] = {}
         x = getattr(self, self.first)(image_BCHW)
-        row = 0
-        for index, (layer, rows) in enumerate(zip(self.layers, self.rows, strict=True)):
+        given = self.shared_out(draws)
+        behind = 0
+        for index, layer in enumerate(self.layers):
+            if index in self.trunks and trunk.pays(x, blocks := self.layers[index : self.trunks[index]]):  # type: ignore[arg-type]
+                behind = self.trunks[index]
+                x = trunk.through(blocks, x, given[index:behind])  # type: ignore[arg-type]
+            if index < behind:
+                continue
             wanted = self.taps.get(index, {})
-            given = (draws[row : row + rows],) if rows and layer.training and draws is not None else ()
+            rows = () if given[index] is None else (given[index],)
             if "attention" in wanted:
-                x, attention_BHNN = layer.explained(x, *given)  # type: ignore[operator]
+                x, attention_BHNN = layer.explained(x, *rows)  # type: ignore[operator]
                 outputs |= dict.fromkeys(wanted["attention"], attention_BHNN)
             else:
-                x = layer(x, *given)
+                x = layer(x, *rows)
             x = x if self.stream is None else x.to(self.stream)
             outputs |= dict.fromkeys(wanted.get("tokens", wanted.get("maps", ())), x)
-            row += rows
         return x, outputs
+
+    def shared_out(self, draws: Tensor | None) -> list[Tensor | None]:
+        """The draws_RB of each layer; None where it decides nothing."""
+        found: list[Tensor | None] = []
+        row = 0
+        for layer, rows in zip(self.layers, self.rows, strict=True):
+            found.append(draws[row : row + rows] if rows and layer.training and draws is not None else None)
+            row += rows
+        return found
 
     def refuse_misfits(self, image_BCHW: Tensor, draws: Tensor | None) -> None:
         image = self.spec.image

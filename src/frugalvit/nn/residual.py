@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from frugalvit.errors import SpecError, at
-from frugalvit.nn.fixed_depth import Chosen, count_of, in_a_row
+from frugalvit.nn.fixed_depth import Kept, kept_of
 from frugalvit.nn.shape import Shape
 from frugalvit.spec import swap
 
@@ -20,7 +20,8 @@ class ResidualPart(Protocol):
     def build(self, shape: Shape) -> nn.Module:
         """A module (x_BND, branch_BND, draw_B | None) -> x_BND; its `draws` says whether it reads a row (1) or none (0).
 
-        Give it `chosen(draw_B) -> Chosen | None` if it reads the branch of some samples alone: a block computes no others.
+        Give it `kept(batch) -> Kept | None` if it adds the branch of some samples alone: a block computes no others, and
+        multiplies the branch by their factor itself.
         """
         ...
 
@@ -57,8 +58,8 @@ class StochasticSum(nn.Module):
         factor_B = ((draw_B < keep) * (1.0 / keep)).to(x_BND.dtype)
         return x_BND + branch_BND * factor_B[:, None, None]
 
-    def chosen(self, draw_B: Tensor) -> None:
-        """All samples: how many are kept is known on the device alone."""
+    def kept(self, batch: int) -> None:
+        """All samples: which are kept is known on the device alone."""
 
 
 @dataclass(frozen=True)
@@ -85,53 +86,57 @@ class ScaledSum(nn.Module):
     def forward(self, x_BND: Tensor, branch_BND: Tensor, draw_B: Tensor | None = None) -> Tensor:
         return self.sum(x_BND, self.gamma * branch_BND, draw_B)
 
-    def chosen(self, draw_B: Tensor) -> Chosen | None:
-        return self.sum.chosen(draw_B)
+    def kept(self, batch: int) -> Kept | None:
+        return self.sum.kept(batch)
 
 
 @dataclass(frozen=True)
 class FixedCountDepth:
-    """x + branch · m · B / K, m = 1 for K = round(B · (1 − drop)) of B samples (after DINOv2's code).
+    """x + branch · m · B / K, m = 1 for K = round(B · (1 − drop)) of B samples and both branches (after DINOv2's code).
 
-    The K samples follow each other in the batch, from a random one on and around its end: pictures come in random order, and
-    sorting draws would cost more than is saved. At least one sample is kept. A block computes the branch for these K alone.
-    `inner` says how branches join otherwise, and at which rate they drop; its weights keep their names.
+    The K samples follow each other, from the share `first` of the batch on and around its end: pictures come in random order,
+    so they are random ones, and different shares in different blocks make it different ones. At least one sample is kept. A
+    block computes these K alone. `inner` says how branches join otherwise, and at which rate they drop; its weights keep
+    their names.
 
-    Deviation: in Huang et al. and DeiT every sample is dropped by itself, with probability `drop`. Here a sample is dropped
-    with probability 1 − K / B, which the factor fits, and with its neighbors: copies of one picture that repeated augmentation
-    puts side by side drop together. A rate below half a sample drops none.
+    Deviation: in Huang et al. and DeiT every sample drops each branch by itself, with probability `drop`. Here a sample drops
+    both branches of a block or none, with probability 1 − K / B, which the factor fits, and with its neighbors: copies of one
+    picture that repeated augmentation puts side by side drop together. A rate below half a sample drops none.
     """
 
     inner: Plain | LayerScale = Plain()
+    first: float = 0.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.first, (int, float)) and not 0.0 <= self.first < 1.0:
+            raise SpecError(f"{self.first} is no share of a batch. Use 0 to 0.99.", path="first")
 
     @property
     def drop(self) -> float:
         return self.inner.drop
 
     def build(self, shape: Shape) -> FixedCountSum | ScaledSum:
-        total = FixedCountSum(self.drop)
+        total = FixedCountSum(self.drop, self.first)
         return ScaledSum(shape.dim, self.inner.init, total) if isinstance(self.inner, LayerScale) else total
 
 
 class FixedCountSum(nn.Module):
-    def __init__(self, drop: float):
+    def __init__(self, drop: float, first: float):
         super().__init__()
         self.drop = drop
-        self.draws = 1 if drop > 0 else 0
+        self.first = first
+        self.draws = 1 if drop > 0 else 0  # whose presence alone counts: a batch with draws is one to train on
 
     def forward(self, x_BND: Tensor, branch_BND: Tensor, draw_B: Tensor | None = None) -> Tensor:
-        """The definition. It reads the branch of the chosen samples, and zero times that of the others."""
-        chosen = None if draw_B is None else self.chosen(draw_B)
-        if chosen is None:
+        """The definition, for a whole batch."""
+        kept = None if draw_B is None else self.kept(len(draw_B))
+        if kept is None:
             return x_BND + branch_BND
-        batch, count = len(chosen.rank_B), len(chosen.samples)
-        factor_B = (chosen.rank_B < count).to(x_BND.dtype) * (batch / count)
-        return x_BND + branch_BND * factor_B[:, None, None]
+        return x_BND + branch_BND * (kept.mask_B(x_BND) * kept.factor)[:, None, None]
 
-    def chosen(self, draw_B: Tensor) -> Chosen | None:
+    def kept(self, batch: int) -> Kept | None:
         """The samples whose branch is read, or None for all."""
-        count = count_of(len(draw_B), self.drop)
-        return in_a_row(draw_B, count) if count < len(draw_B) else None
+        return kept_of(batch, self.drop, self.first)
 
 
 def innermost(residual: Residual) -> Residual:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -84,7 +86,10 @@ def with_class_attention(model: Model, depth: int | None = None) -> Model:
     join = replace(joins[0], names=tuple(name for one in joins for name in one.names)) if joins else Join(("class",))
     if not isinstance(attention, Attention):  # a skip around attention adds patches to summary tokens
         attention = attention.inner
-    looks = SummaryBlock(attention, last.mlp, last.norm, at_rate(last.residual, 0.0))
+    residual = at_rate(last.residual, 0.0)
+    if isinstance(residual, FixedCountDepth):
+        residual = replace(residual, first=0.0)
+    looks = SummaryBlock(attention, last.mlp, last.norm, residual)
     layers = (*(layer for layer in model.layers if not isinstance(layer, Join)), join, *(looks,) * (depth or 2))
     readout = model.readout
     if isinstance(readout, Mean):
@@ -172,12 +177,17 @@ def with_fixed_count_depth(model: Model) -> Model:
         raise SpecError(
             "no block drops a branch, so there is nothing to skip. Set drop_path=0.1, or another rate.", path="model.layers"
         )
-    return replace(model, layers=swap(model.layers, (Block, SummaryBlock), counted))
+    numbers = itertools.count()
+    return replace(model, layers=swap(model.layers, (Block, SummaryBlock), lambda block: counted(block, next(numbers))))
 
 
-def counted(block: Block | SummaryBlock) -> Block | SummaryBlock:
+def counted(block: Block | SummaryBlock, number: int) -> Block | SummaryBlock:
+    """Steps of the golden ratio spread the places where samples begin, however many blocks there are."""
     residual = block.residual
-    return replace(block, residual=FixedCountDepth(residual)) if isinstance(residual, (Plain, LayerScale)) else block
+    if not isinstance(residual, (Plain, LayerScale)):
+        return block
+    first = round(number * (math.sqrt(5) - 1) / 2 % 1, 4) if residual.drop else 0.0
+    return replace(block, residual=FixedCountDepth(residual, first))
 
 
 def with_fp8_linears(model: Model) -> Model:
