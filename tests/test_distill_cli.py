@@ -33,6 +33,25 @@ def test_a_teacher_is_trained_and_then_a_student(tmp_path: Path, monkeypatch: py
     assert "val_top1_distill" not in again["student"] and "teacher" not in again
 
 
+def test_several_students_of_one_teacher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frugalvit.recipes.digits.resnet.__kwdefaults__", dict(epochs=1, batch=64, lr=2e-3, channels=16))
+    few = ["dim=16", "depth=1", "duration=Steps(3)", "schedule.warmup=Steps(1)", "--least", "0", "--quiet", "--device", "cpu"]
+    out = tmp_path / "taught"
+    words = ["--teacher", "digits.resnet", "--student", "vit.digits", "--out", str(out), *few]
+    said = called(*words, "--seeds", "0,2")
+    assert "val: teacher" in said
+    runs = [out / "student" / f"seed-{seed}" for seed in (0, 2)]
+    found = [json.loads((run / "summary.json").read_text())["val_loss"] for run in runs]
+    assert f"val_loss                {sum(found) / 2:.4f} ±" in said and "(n = 2)" in said
+    assert found[0] != found[1]
+    recipes = [json.loads((run / "recipe.json").read_text()) for run in runs]
+    assert [one["seed"] for one in recipes] == [0, 2]
+    assert {one["teaching"]["teacher"]["path"] for one in recipes} == {str(out / "teacher")}
+    assert recipes[0]["teacher_fingerprint"] == recipes[1]["teacher_fingerprint"]
+    more = json.loads(called(*words, "--seeds", "0,2,3", "--resume", "--json"))
+    assert more["seeds"] == [0, 2, 3] and more["val_loss"]["values"][:2] == found
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -40,6 +59,15 @@ def test_a_teacher_is_trained_and_then_a_student(tmp_path: Path, monkeypatch: py
         (["--teacher", "digits.resnet", "--out", "x"], "--student: is needed"),
         (["--teacher", "digits.resnet", "--student", "digits.resnet", "--out", "x"], "has no tokens"),
         (["--teacher", "digits.resnet", "--student", "vit.digits", "--way", "kind", "--out", "x"], "Use token, hard or soft"),
+        (["--teacher", "digits.resnet", "--student", "vit.digits", "--out", "x", "--seeds", "0,a"], "each once, as in 0,1,2"),
+        (
+            ["--teacher", "digits.resnet", "--student", "vit.digits", "--out", "x", "--seeds", "0,1", "seed=3"],
+            "exclude each other",
+        ),
+        (
+            ["--teacher", "digits.resnet", "--student", "vit.digits", "--out", "x", "teaching.teacher.size=no"],
+            "size: 'no' does not fit",
+        ),
     ],
 )
 def test_refusals_come_before_any_training(

@@ -33,13 +33,15 @@ ALLOWED = {
     "report": PLAIN,
     "training": PLAIN | {"nn", "data", "objective", "weights", "measure"},
     "recipes": PLAIN | {"nn", "zoo", "data", "objective", "training"},
+    "studies": PLAIN
+    | {"nn", "data", "measure", "explain", "deploy", "report", "training", "recipes", "beginning", "run", "seeds"},
     "advise": PLAIN | {"nn", "data", "measure", "weights", "training", "recipes"},
 }
 EVERYTHING = ("cli", "run", "seeds", "beginning", "teaching", "__init__", "__main__")
 FLAGS = {"--help", "--version", "--json", "--with", "--out", "--init", "--origin", "--classes", "--resample", "--grid"}
 FLAGS |= {"--data", "--resume", "--extend", "--device", "--workers", "--log", "--quiet", "--split", "--top", "--dataset"}
 FLAGS |= {"--batch", "--steps", "--hours", "--write", "--seeds"}
-FLAGS |= {"--teacher", "--student", "--way", "--least"}
+FLAGS |= {"--teacher", "--student", "--way", "--least", "--head"}
 BANNED_FILES = {"utils", "helpers", "common", "misc", "base", "factory", "registry", "manager"}
 
 

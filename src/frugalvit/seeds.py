@@ -110,7 +110,8 @@ def at_once(jobs: Sequence[Callable[[], None]]) -> None:
 
 def summaries(runs: Sequence[Run]) -> dict[str, Summary]:
     """The mean and deviation of each accuracy and loss that the runs have."""
-    names = [name for name in runs[0].summary if name.endswith(("_top1", "_top5", "_loss", "_calibration_error"))]
+    ends = ("_top1", "_top5", "_loss", "_calibration_error")
+    names = [name for name in runs[0].summary if name.endswith(ends) or "_top1_" in name]
     values = {name: [run.summary[name] for run in runs] for name in names}
     return {name: summarize(given) for name, given in values.items() if None not in given}
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frugalvit.cli.console import AsJson, DataPath, Device, Overrides, Quiet, Workers, app, console
-from frugalvit.cli.training import plain, resumable
-from frugalvit.errors import SpecError
+from frugalvit.cli.console import AsJson, DataPath, Device, Init, OriginName, Overrides, Quiet, Workers, app, console
+from frugalvit.cli.training import plain, resumable, several
+from frugalvit.errors import SpecError, whole_number
 
 if TYPE_CHECKING:
     from frugalvit.report.progress import Display
@@ -32,42 +32,75 @@ def distill(
     least: Annotated[float | None, typer.Option("--least", help="The teacher's top-1 in percent, below which to stop.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="The folder to write: teacher/ and student/.")] = None,
     data: DataPath = None,
+    init: Init = "",
+    origin: OriginName = "",
     resume: Annotated[bool, typer.Option("--resume", help="Continue what is in --out.")] = False,
+    seeds: Annotated[str | None, typer.Option("--seeds", help="Several students, as in 0,1,2; one teacher.")] = None,
     device: Device = "auto",
     workers: Workers = 0,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a student that learns from a teacher; name=value sets what the student's recipe takes."""
+    """Train a student that learns from a teacher; name=value sets what the student's recipe takes.
+
+    teaching.teacher.size=384 and the like edit how the teacher is opened; --init starts the student from weights.
+    """
     from frugalvit.recipes.find import recipe
     from frugalvit.recipes.teach import taught
     from frugalvit.report.progress import display_for
     from frugalvit.run import train
+    from frugalvit.seeds import refuse_seeds
+    from frugalvit.spec import override
     from frugalvit.training.teacher import Teaching
 
     for name, given in (("--teacher", teacher), ("--student", student), ("--out", out)):
         if not given:
             raise SpecError("is needed, as in --teacher digits.resnet --student vit.digits --out runs/taught.", path=name)
     assert out is not None
+    about = [text for text in overrides or [] if text.startswith("teaching.")]
+    rest = [text for text in overrides or [] if text not in about]
+    if seeds is not None:
+        refuse_seeds([whole_number(one) for one in seeds.split(",")])  # type: ignore[misc]  # what is no number too
+        if any(text.strip().startswith("seed=") for text in rest):
+            raise SpecError("seed=... and --seeds exclude each other.", path="--seeds")
     display = display_for(sys.stderr, "quiet" if quiet else "auto")
-    chosen = recipe(student, *(overrides or []))
-    taught(chosen, Teaching(named(teacher, out)), way)  # type: ignore[arg-type]  # refuses before a teacher is trained
+    made = taught(recipe(student, *rest), Teaching(named(teacher, out), least), way)  # type: ignore[arg-type]
+    made = override(made, *about)
     with resumable(out):
         first = trained_teacher(teacher, out, data, resume, device, workers, display)
-        made = taught(chosen, Teaching(named(teacher, out), least), way)  # type: ignore[arg-type]
-        done = train(made, out=out / "student", data=data, resume=resume, device=device, workers=workers, display=display)
+        if seeds is not None:
+            if not as_json:
+                tell_teacher(first)
+            several(made, seeds, out / "student", data, init, origin, resume, device, workers, quiet, as_json)
+            return
+        done = train(
+            made,
+            out=out / "student",
+            data=data,
+            init=init,
+            origin=origin,
+            resume=resume,
+            device=device,
+            workers=workers,
+            display=display,
+        )
     if as_json:
         found: dict[str, Any] = {"out": str(out), "student": plain(done.summary)}
         print(json.dumps(found | ({"teacher": plain(first.summary)} if first is not None else {})))
         return
+    tell_teacher(first)
     for split in ("val", "test"):
-        if first is not None and f"{split}_top1" in first.summary:
-            console.print(f"{split}: teacher {first.summary[f'{split}_top1']:.2f} %", markup=False)
         heads = {name: value for name, value in done.summary.items() if name.startswith(f"{split}_top1")}
         for name, value in heads.items():
             head = name.removeprefix(f"{split}_top1").removeprefix("_") or ("both" if len(heads) > 1 else "class")
             console.print(f"{split}: student, {head} {value:.2f} %", markup=False)
     console.print(f"Written to {done.path}: the student, which needs no teacher any more", markup=False)
+
+
+def tell_teacher(first: Run | None) -> None:
+    for split in ("val", "test"):
+        if first is not None and f"{split}_top1" in first.summary:
+            console.print(f"{split}: teacher {first.summary[f'{split}_top1']:.2f} %", markup=False)
 
 
 def is_recipe(teacher: str) -> bool:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from frugalvit.cli.console import AsJson, Overrides, With, app, console, own_parts, refuse_existing, stderr
-from frugalvit.errors import SpecError, WeightsNotice, suggestion
+from frugalvit.cli.training import Head, loaded
+from frugalvit.errors import SpecError, WeightsNotice, at, suggestion
 
 if TYPE_CHECKING:
+    from frugalvit.deploy.classifier import Classifier
     from frugalvit.measure.cost import ModelCost
     from frugalvit.nn.architecture import Architecture
 
@@ -176,11 +178,11 @@ def import_(
         str, typer.Option("--resample", help="For another grid: Bicubic, BicubicAntialias, Bilinear.")
     ] = "Bicubic",
     grid: Annotated[str, typer.Option("--grid", help="The file's grid of patches where it is not square: 14x20.")] = "",
+    head: Head = "",
     as_json: AsJson = False,
 ) -> None:
     """Make foreign weights a classifier: a folder with model.safetensors and config.json, which `load` takes."""
     from frugalvit.deploy.adopt import adopt
-    from frugalvit.errors import at
     from frugalvit.spec import parse
     from frugalvit.weights.fetch import fetch, fetch_released
     from frugalvit.weights.published import released
@@ -194,6 +196,8 @@ def import_(
         name, init = name.partition(".")[0], init or name
     changes = [text for text in overrides or [] if text.startswith(("preprocess.", "fusion"))]
     sizes = [text for text in overrides or [] if text not in changes]
+    if head and any(text.startswith("fusion") for text in changes):
+        raise SpecError("fusion=... and --head say the same thing. Leave one out.", path="--head")
     spec = model(name, *sizes)
     with at("--resample"):
         rule = parse(resample, Resample)
@@ -216,6 +220,9 @@ def import_(
             grid=patches,
             heads="fresh" if given else "kept",
         )
+    if head:
+        with at("--head"):
+            classifier = classifier.reading(head)
     classifier.save(out)
     notes = [str(notice.message) for notice in notices if issubclass(notice.category, WeightsNotice)]
     if as_json:
@@ -230,22 +237,57 @@ def import_(
 def export(
     source: Annotated[Path, typer.Argument(metavar="CLASSIFIER", help="A folder or file that `load` takes.")],
     origin: Annotated[str, typer.Option("--origin", help="Whose names to write: see `list origins`.")] = "timm",
-    out: Annotated[Path | None, typer.Option("--out", help="The file to write.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The file to write; with --origin frugalvit, or a folder.")] = None,
+    head: Head = "",
     as_json: AsJson = False,
     with_: With = None,
 ) -> None:
-    """Write a classifier's weights under the names of timm, HF or AugReg."""
-    from frugalvit.deploy.classifier import load
-    from frugalvit.weights.files import write_npz, write_safetensors
+    """Write a classifier's weights under the names of timm, HF or AugReg, or all of it, with --origin frugalvit.
+
+    --head chooses who answers. Ours keep all heads and say which; others hold one head, or the mean of two, where they can.
+    """
+    from frugalvit.weights.files import KNOWN, write_npz, write_safetensors
     from frugalvit.weights.load import export_weights, origin_named
 
-    ending = origin_named(origin).ending
-    if out is None or out.suffix != ending:
-        raise SpecError(f"where to? Say --out FILE{ending}; no pickle is written.", path="--out")
+    ending, ours = origin_named(origin).ending, origin == "frugalvit"
+    if out is None or not (out.suffix == ending or (ours and out.suffix not in KNOWN)):
+        raise SpecError(f"where to? Say --out FILE{ending}{' or FOLDER' if ours else ''}; no pickle is written.", path="--out")
     refuse_existing(out)
-    state = export_weights(load(source, parts=own_parts(with_ or [])).module, origin)
-    (write_npz if ending == ".npz" else write_safetensors)(out, state)
-    if as_json:
-        print(json.dumps({"out": str(out), "tensors": len(state)}))
+    classifier = loaded(source, head, own_parts(with_ or []))
+    notes: list[str] = []
+    if ours:
+        state = classifier.module.state_dict()
+        (classifier.save_file if out.suffix == ending else classifier.save)(out)
     else:
-        console.print(f"{out}: {len(state)} tensors under the names of {origin}.", markup=False)
+        classifier, notes = held(classifier, origin, head)
+        state = export_weights(classifier.module, origin)
+        (write_npz if ending == ".npz" else write_safetensors)(out, state)
+    if as_json:
+        print(json.dumps({"out": str(out), "tensors": len(state), "notes": notes}))
+        return
+    for note in notes:
+        stderr.print(f"note: {note}", markup=False)
+    console.print(f"{out}: {len(state)} tensors under the names of {origin}.", markup=False)
+
+
+def held(classifier: Classifier, origin: str, head: str) -> tuple[Classifier, list[str]]:
+    """What other libraries can hold of a classifier with several heads, and a word where that is not how it answers.
+
+    They have the mean of the logits of both heads. HF's DeiT without a teacher has both tokens and a head on the class token
+    alone; nobody else has one head behind two tokens. A reading that was asked for is held or refused.
+    """
+    from frugalvit.nn.readout import MeanLogits, OneHead, word_for
+
+    heads, fusion = classifier.spec.model.heads, classifier.spec.fusion
+    if len(heads) == 1 or fusion == MeanLogits():
+        return classifier, []
+    if fusion == OneHead("class") and origin in ("hf", "hf-module"):
+        left = ", ".join(name for name in heads if name != "class")
+        return classifier.alone("class"), [f"the head {left} is left out: the class head answers. Its token stays"]
+    reason = f"{origin} has no model with the heads {', '.join(heads)} that answers by '{word_for(fusion)}', only by their mean"
+    if not head:
+        return classifier, [f"{reason}. All heads are written; --origin frugalvit keeps the reading."]
+    cures = ["--head mean", "--origin frugalvit, which holds every reading"]
+    if fusion == OneHead("class"):
+        cures.append("--origin hf, whose DeiT has both tokens and the class head alone")
+    raise SpecError(f"{reason}. Use {', or '.join(cures)}.", path="--head")

@@ -30,10 +30,15 @@ from frugalvit.errors import DataError, SpecError, at
 
 if TYPE_CHECKING:
     from frugalvit.data.source import Source
+    from frugalvit.deploy.classifier import Classifier
     from frugalvit.run import Run
     from frugalvit.training.recipe import Recipe
 
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm")
+
+Head = Annotated[
+    str, typer.Option("--head", help="Who answers: class, distill; all heads by mean or softmax. Default: as saved.")
+]
 
 data_app = typer.Typer(help="Look at data before training on it.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
@@ -177,18 +182,22 @@ def evaluate(
     data: DataPath = None,
     split: Annotated[str, typer.Option("--split", help="train, val or test.")] = "val",
     dataset: Annotated[str, typer.Option("--dataset", help="Another data set than the run's: see `list datasets`.")] = "",
+    head: Head = "",
     device: Device = "auto",
     workers: Workers = 0,
     as_json: AsJson = False,
     with_: With = None,
 ) -> None:
-    """Measure a classifier on a split: top-1, top-5, loss, calibration error, and each class."""
-    from frugalvit.deploy.classifier import load
+    """Measure a classifier on a split: top-1, top-5, loss, calibration error, and each class.
+
+    Of several heads, top-1 by each of them and by both rules of fusing them is shown as well.
+    """
+    from frugalvit.nn.readout import RULES, fuse, word_for
     from frugalvit.training.devices import place_for
-    from frugalvit.training.evaluate import logits_and_labels, measures, per_class, real_accuracy
+    from frugalvit.training.evaluate import Framed, accuracies, heads_and_labels, measures, per_class, real_accuracy
 
     parts = own_parts(with_ or [])
-    classifier = load(source, parts=parts)
+    classifier = loaded(source, head, parts)
     pictures = split_of(source, data, split, dataset, parts)
     if not same_classes(pictures.classes, classifier.classes):
         raise DataError(
@@ -198,17 +207,20 @@ def evaluate(
         )
     place = place_for(device, "fp32")
     classifier.to(place.device)
-    module, fusion = classifier.module, classifier.spec.fusion
-    found = logits_and_labels(module, pictures, classifier.preprocess, place, workers=workers, fusion=fusion)
+    heads, labels_N = heads_and_labels(classifier.module, Framed(pictures, classifier.preprocess, place), workers)
+    found = fuse(heads, classifier.spec.fusion), labels_N
     values, classes = dict(measures(*found)), per_class(*found, classifier.classes)
     values["unreadable"] = len(pictures) - values["pictures"]
     if hasattr(pictures, "real"):
         values["real_top1"] = real_accuracy(*found, pictures.real)
+    read = word_for(classifier.spec.fusion) if len(heads) > 1 else ""
+    if read:
+        values |= accuracies(heads, labels_N, (*heads, *RULES))
     if as_json:
-        print(json.dumps({"split": split, **plain(values), "classes": classes}))
+        print(json.dumps({"split": split, **({"head": read} if read else {}), **plain(values), "classes": classes}))
         return
     skipped = f", and {values['unreadable']} that cannot be read" if values["unreadable"] else ""
-    console.print(f"{split}: {values['pictures']} pictures{skipped}")
+    console.print(f"{split}: {values['pictures']} pictures{skipped}{f'; head: {read}' if read else ''}")
     for name in (name for name in values if name not in ("pictures", "unreadable")):
         console.print(f"  {name:18s}{values[name]:8.3f}")
     for name, row in sorted(classes.items(), key=lambda pair: pair[1]["recall"])[:20]:
@@ -216,6 +228,15 @@ def evaluate(
         console.print(line, markup=False)
     if len(classes) > 20:
         console.print(f"  (the 20 classes of {len(classes)} with the lowest recall; --json has all)")
+
+
+def loaded(source: Path, head: str, parts: list[type]) -> Classifier:
+    """The classifier, reading the head that was named."""
+    from frugalvit.deploy.classifier import load
+
+    classifier = load(source, parts=parts)
+    with at("--head"):
+        return classifier.reading(head) if head else classifier
 
 
 def same_classes(data: tuple[str, ...], model: tuple[str, ...]) -> bool:
@@ -256,15 +277,15 @@ def predict(
     source: Annotated[Path, typer.Argument(metavar="CLASSIFIER", help="A run folder, or a folder or file that `load` takes.")],
     pictures: Annotated[list[Path], typer.Argument(help="Pictures, or folders of them.")],
     top: Annotated[int, typer.Option("--top", min=1, help="Classes to name for each picture.")] = 3,
+    head: Head = "",
     device: Device = "auto",
     as_json: AsJson = False,
     with_: With = None,
 ) -> None:
     """Name the most probable classes of pictures."""
-    from frugalvit.deploy.classifier import load
     from frugalvit.training.devices import place_for
 
-    classifier = load(source, parts=own_parts(with_ or [])).to(place_for(device, "fp32").device)
+    classifier = loaded(source, head, own_parts(with_ or [])).to(place_for(device, "fp32").device)
     good, bad = [], {}
     for path in files(pictures):
         try:

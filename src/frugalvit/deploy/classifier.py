@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from frugalvit.data.preprocess import Picture, Preprocess
 from frugalvit.errors import SpecError, WeightsError, at
 from frugalvit.nn.architecture import Architecture
+from frugalvit.nn.model import Model
 from frugalvit.nn.network import Network
-from frugalvit.nn.readout import Fusion, MeanLogits, fuse
+from frugalvit.nn.readout import Fusion, MeanLogits, OneHead, Tokens, fuse, fusion_named
 from frugalvit.spec import decode, encode
 from frugalvit.weights.files import read_file, read_metadata, write_json, write_safetensors
 from frugalvit.weights.translate import misfit, refuse_other_shapes
@@ -45,6 +46,9 @@ class ClassifierSpec:
                 f"{image.channels}. Change the model's image instead.",
                 path="preprocess",
             )
+        if isinstance(self.fusion, OneHead):
+            with at("fusion"):
+                self.fusion.refuse_other(self.model.heads)
 
 
 @dataclass(frozen=True)
@@ -80,8 +84,28 @@ class Classifier(nn.Module):
         return self.module(image_BCHW)
 
     def features(self, image_BCHW: Tensor) -> Tensor:
-        """The vector_BD in front of the heads; the mean of them where there are several, as timm has it."""
-        return torch.stack(list(self.module.features(image_BCHW).values())).mean(0)
+        """The vector_BD in front of the head that answers; the mean of them where several do, as timm has it."""
+        found, fusion = self.module.features(image_BCHW), self.spec.fusion
+        return found[fusion.name] if isinstance(fusion, OneHead) else torch.stack(list(found.values())).mean(0)
+
+    def reading(self, head: str) -> Classifier:
+        """The same module, answering by the head of that name, or by all of them for `mean` and `softmax`."""
+        made = Classifier(replace(self.spec, fusion=fusion_named(head, self.spec.model.heads)), self.module)
+        made.training = self.training
+        return made
+
+    def alone(self, head: str) -> Classifier:
+        """A copy with that head and no other. All tokens stay: the head's own has attended to the others."""
+        made, model = self.reading(head), self.spec.model
+        if model.heads == (head,):
+            return made
+        if not isinstance(model, Model) or not isinstance(model.readout, Tokens) or head not in model.heads:
+            raise SpecError(f"'{head}' cannot stand alone. Name one head that reads a token.")
+        model = replace(model, readout=replace(model.readout, names=(head,)))
+        module = model.build(seed=0).to(next(self.module.parameters()))
+        kept = module.state_dict()
+        module.load_state_dict({name: value for name, value in self.module.state_dict().items() if name in kept})
+        return Classifier(replace(made.spec, model=model), module).train(self.training)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -116,10 +140,13 @@ class Classifier(nn.Module):
     def save(self, folder: str | Path) -> Path:
         """Write `model.safetensors` and `config.json`, which `load` takes. The file alone is enough as well."""
         folder = Path(folder)
-        config = encode(self.spec)
-        write_safetensors(folder / WEIGHTS, self.module.state_dict(), {"frugalvit": json.dumps(config)})
-        write_json(folder / CONFIG, config)
+        self.save_file(folder / WEIGHTS)
+        write_json(folder / CONFIG, encode(self.spec))
         return folder
+
+    def save_file(self, file: Path) -> None:
+        """Write one .safetensors file that says in its header what `config.json` would."""
+        write_safetensors(file, self.module.state_dict(), {"frugalvit": json.dumps(encode(self.spec))})
 
 
 def is_many(pictures: object) -> bool:

@@ -99,20 +99,50 @@ Readout = Tokens | Mean | ReadoutPart  # what may stand in `Model.readout`
 class MeanLogits:
     """The mean of the heads' logits: the released DeiT code, timm, HF; the published accuracies come from it."""
 
-    def fuse(self, logits: list[Tensor]) -> Tensor:
-        return torch.stack(logits).mean(0)
+    def fuse(self, heads: Mapping[str, Tensor]) -> Tensor:
+        return torch.stack(list(heads.values())).mean(0)
 
 
 @dataclass(frozen=True)
 class SumSoftmax:
     """The sum of the heads' softmax outputs, as the DeiT paper words it (§4), given as log-probabilities."""
 
-    def fuse(self, logits: list[Tensor]) -> Tensor:
-        log_BC = torch.stack([one.log_softmax(-1) for one in logits])
-        return log_BC.logsumexp(0) - math.log(len(logits))
+    def fuse(self, heads: Mapping[str, Tensor]) -> Tensor:
+        log_BC = torch.stack([one.log_softmax(-1) for one in heads.values()])
+        return log_BC.logsumexp(0) - math.log(len(heads))
 
 
-Fusion = MeanLogits | SumSoftmax
+@dataclass(frozen=True)
+class OneHead:
+    """The logits of one head; the others are left aside. Its token still takes part in attention, and so do theirs."""
+
+    name: str
+
+    def fuse(self, heads: Mapping[str, Tensor]) -> Tensor:
+        self.refuse_other(tuple(heads))
+        return heads[self.name]
+
+    def refuse_other(self, heads: tuple[str, ...]) -> None:
+        """Raise unless one of the heads has its name."""
+        if self.name not in heads:
+            raise SpecError(f"the model has no head '{self.name}'. It has: {', '.join(heads)}.", path="name")
+
+
+Fusion = MeanLogits | SumSoftmax | OneHead
+RULES: dict[str, Fusion] = {"mean": MeanLogits(), "softmax": SumSoftmax()}  # what to call them in a command
+
+
+def fusion_named(word: str, heads: tuple[str, ...]) -> Fusion:
+    """How a model with those heads answers: by the head of that name, or by all, for `mean` and `softmax`."""
+    if word not in heads and word not in RULES:
+        known = f"{', '.join(heads)}; or all of them by {' or '.join(RULES)}"
+        raise SpecError(f"the model has no head '{word}'. It has: {known}.")
+    return OneHead(word) if word in heads else RULES[word]
+
+
+def word_for(fusion: Fusion) -> str:
+    """The inverse of `fusion_named`."""
+    return fusion.name if isinstance(fusion, OneHead) else next(word for word, rule in RULES.items() if rule == fusion)
 
 
 def is_tap(name: str) -> bool:
@@ -122,9 +152,9 @@ def is_tap(name: str) -> bool:
 
 def fuse(outputs: Mapping[str, Tensor], rule: Fusion = MeanLogits()) -> Tensor:
     """One logits_BC from the outputs of all heads. Taps are left aside; the softmax of the result sums to one."""
-    if not isinstance(outputs, Mapping) or not isinstance(rule, (MeanLogits, SumSoftmax)):
-        raise SpecError("fuse takes a model's outputs, a dict of heads, and a rule such as MeanLogits() or SumSoftmax().")
-    logits = [one for name, one in outputs.items() if not is_tap(name)]
-    if not logits:
+    if not isinstance(outputs, Mapping) or not isinstance(rule, Fusion):
+        raise SpecError("fuse takes a model's outputs, a dict of heads, and a rule such as MeanLogits() or OneHead('class').")
+    heads = {name: one for name, one in outputs.items() if not is_tap(name)}
+    if not heads:
         raise SpecError("there is no head among the outputs.")
-    return rule.fuse(logits)
+    return rule.fuse(heads)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -16,17 +16,20 @@ from frugalvit.data.source import Source
 from frugalvit.data.store_device import free_memory
 from frugalvit.errors import DataError
 from frugalvit.nn.network import Network
-from frugalvit.nn.readout import Fusion, MeanLogits, fuse, is_tap
+from frugalvit.nn.readout import MeanLogits, fuse, fusion_named, is_tap
 from frugalvit.training.devices import Place
 
+SMALL = 64 * 64  # pixels up to which launching kernels takes longer than what they do for few pictures
 KEPT = 0.05  # of the free memory, at most, for the pictures of a split
 
 
 class Framed:
     """The pictures of a split as evaluation sees them, in batches on the device; kept there after the first time if few."""
 
-    def __init__(self, source: Source, preprocess: Preprocess, place: Place, batch: int = 256):
-        self.source, self.preprocess, self.place, self.batch = source, preprocess, place, batch
+    def __init__(self, source: Source, preprocess: Preprocess, place: Place, batch: int | None = None):
+        self.source, self.preprocess, self.place = source, preprocess, place
+        small = place.device.type == "cuda" and preprocess.height * preprocess.width <= SMALL
+        self.batch = batch or (1024 if small else 256)
         self.kept: list[tuple[Tensor, Tensor]] = []
 
     def batches(self, workers: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -43,29 +46,6 @@ class Framed:
                 found.append(pair)
             yield pair
         self.kept = found
-
-
-@torch.inference_mode()
-def logits_and_labels(
-    module: Network,
-    source: Source,
-    preprocess: Preprocess,
-    place: Place,
-    *,
-    batch: int = 256,
-    workers: int = 0,
-    fusion: Fusion = MeanLogits(),
-) -> tuple[Tensor, Tensor]:
-    """The fused logits_NC in fp32 and labels_N, −1 for unreadable pictures."""
-    return framed_logits_and_labels(module, Framed(source, preprocess, place, batch), workers, fusion)
-
-
-def framed_logits_and_labels(
-    module: Network, framed: Framed, workers: int = 0, fusion: Fusion = MeanLogits()
-) -> tuple[Tensor, Tensor]:
-    """As `logits_and_labels`, of pictures that may be on the device already."""
-    heads, labels_N = heads_and_labels(module, framed, workers)
-    return fuse(heads, fusion), labels_N
 
 
 @torch.inference_mode()
@@ -143,9 +123,13 @@ def evaluate(module: Network, framed: Framed, workers: int) -> dict[str, float]:
     """The measures of a module on a split, by name; of several heads together, and the accuracy of each by itself."""
     heads, labels_N = heads_and_labels(module, framed, workers)
     found = dict(measures(fuse(heads, MeanLogits()), labels_N))
-    if len(heads) > 1:
-        found |= {f"top1_{name}": dict(measures(logits_NC, labels_N))["top1"] for name, logits_NC in heads.items()}
-    return found
+    return found | accuracies(heads, labels_N, tuple(heads)) if len(heads) > 1 else found
+
+
+def accuracies(heads: Mapping[str, Tensor], labels_N: Tensor, words: Iterable[str]) -> dict[str, float]:
+    """Top-1 in percent by each of several readings, `top1_class`, `top1_softmax`: a head's name, or a word for all of them."""
+    fused = {word: fuse(heads, fusion_named(word, tuple(heads))) for word in words}
+    return {f"top1_{word}": dict(measures(logits_NC, labels_N))["top1"] for word, logits_NC in fused.items()}
 
 
 def in_full_precision(place: Place) -> Place:
