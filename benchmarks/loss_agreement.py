@@ -43,9 +43,10 @@ from frugalvit.nn.attention import MultiHead
 from frugalvit.nn.mlp import TwoLayers
 from frugalvit.nn.shape import Image
 from frugalvit.report.environment import short_commit
+from frugalvit.training import compiled
 from frugalvit.training.devices import Place, place_for
 from frugalvit.training.duration import Steps
-from frugalvit.training.graph_step import COMPILED_FROM, COMPILER, GraphStep
+from frugalvit.training.graph_step import GraphStep
 from frugalvit.training.prepare import prepare
 from frugalvit.training.schedule import Clock, Constant
 
@@ -143,7 +144,7 @@ def model_losses(name: str, batch: int, way: Way, source: Arrays, place: Place, 
 def recipe_losses(family: str, add: str, batch: int, way: Way, source: Source, place: Place, steps: int) -> list[float]:
     """Of small.cifar10, by the functions of a `GraphStep` in every way."""
     recipe = frugalvit.recipe("small.cifar10", f"model={family}", f"add={add}", f"batch={batch}", f"lr={RATE}", "path=kept")
-    total = COMPILED_FROM if way.compiled else 1  # by which a captured step chooses; the learning rate does not look at it
+    total = compiled.FROM if way.compiled else 1  # by which a captured step chooses; the learning rate does not look at it
     recipe = replace(recipe, duration=Steps(total), schedule=Constant(Steps(round(WARMUP * steps))), seed=SEED)
     training = prepare(recipe, {"train": source}, place)
     step, batches = training.step, training.batches
@@ -153,8 +154,8 @@ def recipe_losses(family: str, add: str, batch: int, way: Way, source: Source, p
     if not way.captured:
         step.tried = True
         if way.compiled:
-            step.prepared = torch.compile(step.prepared, dynamic=False, fullgraph=True, options=COMPILER)
-            step.terms = torch.compile(step.terms, dynamic=False, options=COMPILER)
+            step.prepared = compiled.compiled(step.prepared, whole=True)
+            step.terms = compiled.compiled(step.terms, whole=False)
     losses = []
     for number in range(steps):
         step.take([batches[number]])

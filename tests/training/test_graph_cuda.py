@@ -14,7 +14,7 @@ import frugalvit
 from frugalvit.data.arrays import Arrays
 from frugalvit.recipes.find import recipe
 from frugalvit.report.progress import Silent
-from frugalvit.training import graph_step, loop
+from frugalvit.training import compiled, graph_step, loop
 from frugalvit.training.devices import place_for
 from frugalvit.training.prepare import Training, prepare
 from frugalvit.training.recipe import Recipe
@@ -45,7 +45,7 @@ def losses(training: Training, count: int = 20) -> list[float]:
 @pytest.mark.parametrize("path", ["kept", "sent"])
 @pytest.mark.parametrize("compiled_from", [0, 10**9], ids=["compiled", "as it is"])
 def test_a_captured_step_computes_what_it_is_made_of(path: str, compiled_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph_step, "COMPILED_FROM", compiled_from)
+    monkeypatch.setattr(compiled, "FROM", compiled_from)
     captured, plain = (prepare(small(f"path={path}", "passes=4"), noise(), place_for("cuda", "auto")) for _ in range(2))
     assert isinstance(plain.step, graph_step.GraphStep) and isinstance(captured.step, graph_step.GraphStep)
     plain.step.tried = True  # and so never captured
@@ -71,8 +71,8 @@ def test_what_cannot_be_captured_is_said_and_trained_all_the_same(monkeypatch: p
 
 
 def test_a_failing_compiler_is_said_and_gone_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph_step, "COMPILED_FROM", 0)
-    monkeypatch.setattr(graph_step, "COMPILER", {"no_such_option": True})
+    monkeypatch.setattr(compiled, "FROM", 0)
+    monkeypatch.setattr(compiled, "OPTIONS", {"no_such_option": True})
     training = prepare(small("path=kept", "passes=4"), noise(), place_for("cuda", "auto"))
     assert len(losses(training, 3)) == 3 and isinstance(training.step, graph_step.GraphStep)
     assert training.step.graph is not None and "torch.compile failed" in training.step.notes[0]

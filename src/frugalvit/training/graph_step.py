@@ -31,17 +31,17 @@ from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.randomness import Stream
 from frugalvit.data.store_device import OneSize
 from frugalvit.errors import SpecError
+from frugalvit.training import compiled
 from frugalvit.training.devices import Place
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.schedule import Clock
 from frugalvit.training.state import State
 from frugalvit.training.step import Step, changing_buffers, total_norm
 from frugalvit.training.teacher import Teacher
+from frugalvit.training.teacher_networks import quicken
 
 WARM = 3  # steps before a capture, in which libraries choose their kernels
-COMPILED_FROM = 3000  # steps of a training; compiling takes the better part of a minute, and must be earned
-COMPILED_TEACHER = 50_000_000  # parameters; compiling a RegNetY-16GF takes minutes
-COMPILER: dict[str, Any] = {"combo_kernels": True}  # small kernels that do not wait for each other become one
+FLIGHTS = 4  # steps that the host may be ahead. Where it fills the driver's queue it waits there, and all other threads with it
 CAPTURING = threading.Lock()  # one at a time: neither the compiler nor a capture likes company
 
 
@@ -112,6 +112,7 @@ class GraphStep(Step):
             if "capturable" in group:
                 group["capturable"] = device.type == "cuda"
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.landings: list[torch.cuda.Event] = []  # of the last steps, oldest first
         self.tried = device.type != "cuda"
 
     def reader(self, batches: Dataset[Batch], numbers: range, workers: int) -> Iterator[Batch]:
@@ -132,10 +133,18 @@ class GraphStep(Step):
                 self.begin()
         if self.graph is not None:
             self.graph.replay()
+            self.wait_for_earlier()
         else:
             self.compute()
         self.count += 1
         state.step += 1
+
+    def wait_for_earlier(self) -> None:
+        """Until few steps are under way; other threads go on."""
+        landing = self.landings.pop(0) if len(self.landings) == FLIGHTS else torch.cuda.Event(blocking=True)
+        landing.synchronize()  # at once for one that was never recorded
+        landing.record()
+        self.landings.append(landing)
 
     def send(self, batches: Sequence[Batch]) -> None:
         """Write a step's batches where the graph reads them."""
@@ -233,21 +242,24 @@ class GraphStep(Step):
     def begin(self) -> None:
         """Capture the step: compiled where that pays, as it is where the compiler fails, not at all where the capture does."""
         self.tried = True
+        if self.teacher is not None and self.filed is None:
+            quicken(self.teacher)
         before = self.snapshot()
         plain = self.prepared, self.terms, self.answers
         reasons = []
-        if self.clock.total >= COMPILED_FROM:
+        if self.clock.total >= compiled.FROM:
             try:
-                self.prepared = torch.compile(self.prepared, dynamic=False, fullgraph=True, options=COMPILER)
-                self.terms = torch.compile(self.terms, dynamic=False, options=COMPILER)
-                if self.teacher is not None and weights_of(self.teacher) <= COMPILED_TEACHER:
-                    self.answers = torch.compile(self.teacher, dynamic=False, options=COMPILER)
-                self.capture(before)
+                with torch._dynamo.config.patch(recompile_limit=compiled.VARIANTS):
+                    self.prepared = compiled.compiled(self.prepared, whole=True)
+                    self.terms = compiled.compiled(self.terms, whole=False)
+                    if self.teacher is not None and self.filed is None:
+                        self.answers = compiled.compiled_teacher(self.teacher)
+                    self.capture(before)
                 return
             except Exception as error:  # a compiler can fail in any way, and training must go on
                 reasons.append(f"torch.compile failed ({first_line(error)})")
                 self.prepared, self.terms, self.answers = plain
-                torch._dynamo.reset()
+                compiled.forget(self.teacher)
         try:
             self.capture(before)
         except Exception as error:  # as can a capture, in what a model of the user's does
@@ -308,10 +320,6 @@ def counting_freely() -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(True)
-
-
-def weights_of(module: nn.Module) -> int:
-    return sum(one.numel() for one in module.parameters())
 
 
 def first_line(error: Exception) -> str:

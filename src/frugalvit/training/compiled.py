@@ -1,0 +1,44 @@
+"""What of a captured step is compiled, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from frugalvit.nn.network import Network
+from frugalvit.training.teacher import Teacher
+
+FROM = 3000  # steps of a training; compiling takes the better part of a minute, and must be earned
+WHOLE = 50_000_000  # parameters of a teacher up to which it is compiled in one piece; a RegNetY-16GF would take minutes
+OPTIONS: dict[str, Any] = {"combo_kernels": True}  # small kernels that do not wait for each other become one
+VARIANTS = 64  # of one function: a search trains dozens of recipes in a process, and torch would stop at eight
+
+
+def compiled(function: Callable[..., Any], whole: bool) -> Callable[..., Any]:
+    """The function for inputs of one shape; in one graph where it must be whole."""
+    return torch.compile(function, dynamic=False, fullgraph=whole, options=OPTIONS)
+
+
+def compiled_teacher(teacher: Teacher) -> Callable[[Tensor], dict[str, Tensor]]:
+    """A large one layer by layer, so that equal layers are compiled once: 7 times for the 18 of RegNetY-16GF."""
+    if sum(one.numel() for one in teacher.parameters()) <= WHOLE:
+        return compiled(teacher, whole=False)
+    for layer in layers_of(teacher):
+        layer.compile(dynamic=False, options=OPTIONS)
+    return teacher
+
+
+def forget(teacher: Teacher | None) -> None:
+    """Undo what was compiled, after a failure."""
+    for layer in layers_of(teacher):
+        layer._compiled_call_impl = None
+    torch._dynamo.reset()
+
+
+def layers_of(teacher: Teacher | None) -> list[nn.Module]:
+    """Those of our own networks inside."""
+    networks = [] if teacher is None else [one for one in teacher.modules() if isinstance(one, Network)]
+    return [layer for network in networks for layer in network.layers]
