@@ -1,0 +1,180 @@
+"""DeiT's tables on distillation, on CIFAR-10: ways of learning from a teacher, two kinds of teachers, who differs from whom.
+
+    python benchmarks/distill_table.py --data CIFAR [--only token --seeds 0,1,2] [--passes 100] [--out docs/results]
+
+CIFAR is a folder of arrays (train_images.npy, test_images.npy, ...). The pieces, each of which can be asked for by itself:
+
+    convnet, transformer         train the teachers (`convnet.cifar10`, `small.best_cifar10`), unless run folders are given
+    none, soft, hard, token      students of the convolutional teacher, or of none
+    other                        students of the transformer, with a token
+    matrix                       disagreements, from finished runs
+
+A piece trains what it needs. Seeds train at the same time. All 50,000 training pictures are learned from, and the test pictures
+measure the finished students; with `--val`, 45,000 and the 5,000 held out. Nothing that has been measured is trained again, and
+rows of earlier calls stay. Losses and accuracies of every run go into distill_table_logs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import frugalvit
+from frugalvit.beginning import opened
+from frugalvit.report.environment import short_commit
+from frugalvit.report.progress import Lines
+from frugalvit.report.record import RunFolder
+from frugalvit.report.table import as_markdown
+from frugalvit.studies.disagreement import disagreements
+from frugalvit.studies.distillation import ablation, teachers
+from frugalvit.studies.ledger import Entry, Ledger
+from frugalvit.studies.study import Study
+from frugalvit.studies.trainings import Setup, key_for, measured
+from frugalvit.training.duration import Epochs
+from frugalvit.training.recipe import Recipe
+from frugalvit.training.teacher import RunTeacher
+
+TEACHERS = {"convnet": "convnet.cifar10", "transformer": "small.best_cifar10"}
+STUDENTS = ("none", "soft", "hard", "token")
+PIECES = (*TEACHERS, *STUDENTS, "other", "matrix")
+KEPT = ("step", "epoch", "loss", "supervised_class", "distilled_class", "distilled_distill", "lr", "val_top1", "val_loss")
+KEPT += ("time_images_per_second", "time_waiting")
+TIMES = ("steps", "first", "images_per_second", "waiting")
+
+
+def recipe_of(name: str, words: list[str], val: bool) -> Recipe:
+    return frugalvit.recipe(name, *words, *([] if val else ["data.dataset.holdout=0.0"]))
+
+
+def folder_of(kind: str, arguments: argparse.Namespace) -> Path:
+    """Of a teacher: the run that was given, or where it is trained."""
+    return getattr(arguments, kind) or arguments.runs / f"teacher-{kind}" / "seed-0"
+
+
+def teach(kind: str, arguments: argparse.Namespace, setup: Setup) -> None:
+    """Train a teacher, unless it is there."""
+    if (folder_of(kind, arguments) / "summary.json").exists():
+        return
+    recipe = recipe_of(TEACHERS[kind], getattr(arguments, f"{kind}_override"), arguments.val)
+    sources = opened(recipe, arguments.data)
+    (entry,) = measured(f"teacher-{kind}", key_for(recipe, sources), recipe, sources, [0], setup)
+    setup.ledger.add([entry])
+
+
+def studies(arguments: argparse.Namespace, setup: Setup) -> list[Study]:
+    """The pieces that were asked for are measured; what there is of the others is shown."""
+    pieces = arguments.only
+    student = recipe_of(arguments.student, arguments.override, arguments.val)
+    student = replace(student, duration=Epochs(arguments.passes))
+    for kind, pupils in {"convnet": {"soft", "hard", "token"}, "transformer": {"other"}}.items():
+        if {kind, *pupils} & set(pieces):
+            teach(kind, arguments, setup)
+    convnet, transformer = (RunTeacher(str(folder_of(kind, arguments))) for kind in TEACHERS)
+    ways = replace(setup, only=tuple(one for one in STUDENTS if one in pieces))
+    other = replace(setup, only=("transformer",) if "other" in pieces else ())
+    matrix = replace(setup, only=("disagreement",) if "matrix" in pieces else ())
+    return [
+        ablation(student, convnet, ways),
+        teachers(student, {"convnet": convnet}, {"transformer": transformer}, other),
+        disagreements(student, convnet, matrix),
+    ]
+
+
+def write_logs(ledger: Ledger, folder: Path) -> None:
+    """One line a record: the seed's folder and what is worth keeping. Logs of runs that are gone stay."""
+    for entry in ledger.entries.values():
+        run = Path(entry.folder)
+        if entry.folder and (run / "recipe.json").exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            with (folder / f"{run.parent.name}-{run.name}.jsonl").open("w", encoding="utf-8") as file:
+                for record in RunFolder(run).metrics():
+                    kept = {name: rounded(record[name]) for name in KEPT if name in record}
+                    file.write(json.dumps({"run": f"{run.parent.name}/{run.name}", **kept}) + "\n")
+
+
+def rounded(value: Any) -> Any:
+    return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+def times(ledger: Ledger) -> list[dict[str, Any]]:
+    """Where the time went, a row a training: the means over its seeds, which shared the device."""
+    groups: dict[str, list[Entry]] = {}
+    for entry in ledger.entries.values():
+        if entry.folder:
+            groups.setdefault(entry.key, []).append(entry)
+    rows = []
+    for entries in groups.values():
+        mean = {name: statistics.mean(one.results[f"time_{name}"] for one in entries) for name in TIMES}
+        where = entries[0].where or {}
+        rows.append(
+            {
+                "training": entries[0].name,
+                "seeds": ", ".join(str(one.seed) for one in entries),
+                "seconds, all seeds": f"{max(one.seconds for one in entries):.0f}",
+                "of steps": f"{mean['steps']:.0f}",
+                "of compiling": f"{mean['first']:.0f}",
+                "images/s each": f"{mean['images_per_second']:,.0f}",
+                "waiting": f"{mean['waiting']:.1%}",
+                **{name: where.get(name, "") for name in ("device", "torch", "commit")},
+            }
+        )
+    return rows
+
+
+def page(found: list[Study], arguments: argparse.Namespace, setup: Setup) -> str:
+    trained_on = "45,000 training pictures" if arguments.val else "all 50,000 training pictures"
+    words = " ".join([arguments.student, *arguments.override])
+    head = (
+        f"`python benchmarks/distill_table.py`: students `{words}`, {arguments.passes} passes over {trained_on}, seeds "
+        f"{arguments.seeds}; teachers `{TEACHERS['convnet']}` and `{TEACHERS['transformer']}`. Nothing was chosen on the "
+        "pictures that are measured. The paper's figures are of ImageNet. A verdict is of the mean difference over seeds, "
+        "by Student's t at 95 %; that the pictures are a sample too is not in it."
+    )
+    parts = ["# Distillation on CIFAR-10\n", f"{head}\n", *(one.markdown() for one in found), "## Time\n"]
+    return "\n".join([*parts, as_markdown(times(setup.ledger))])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=PIECES, default=list(PIECES), metavar="PIECE", help=", ".join(PIECES))
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--student", default="deit.tiny_cifar10")
+    parser.add_argument("--passes", type=int, default=100)
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--val", action="store_true", help="on held-out training pictures")
+    parser.add_argument("--convnet", type=Path, metavar="RUN", help="a convolutional teacher that is trained already")
+    parser.add_argument("--transformer", type=Path, metavar="RUN")
+    parser.add_argument("--override", action="append", default=[], metavar="NAME=VALUE", help="of the student's recipe")
+    parser.add_argument("--convnet-override", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--transformer-override", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--runs", type=Path, default=Path("runs/distill_table"), help="run folders; what is there is resumed")
+    parser.add_argument("--commit", default=short_commit())
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    arguments = parser.parse_args()
+    for folder in (arguments.out, arguments.runs):
+        folder.mkdir(parents=True, exist_ok=True)
+    name = "distill_table_val" if arguments.val else "distill_table"
+    with (arguments.runs / "progress.txt").open("a", encoding="utf-8") as progress:
+        setup = Setup(
+            seeds=tuple(int(seed) for seed in arguments.seeds.split(",")),
+            out=arguments.runs,
+            data=arguments.data,
+            split="val" if arguments.val else "test",
+            device=arguments.device,
+            file=arguments.out / f"{name}.json",
+            commit=arguments.commit,
+            display=Lines(progress),
+        )
+        found = studies(arguments, setup)
+    write_logs(setup.ledger, arguments.out / f"{name}_logs")
+    (arguments.out / f"{name}.md").write_text(page(found, arguments, setup))
+    print(page(found, arguments, setup))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""What a study has measured, in a JSON file: each entry by a key, which says what it is of, and a seed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from frugalvit.errors import DataError
+from frugalvit.report.files import number, read_json, write_json
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One measurement. `seconds` are those of all seeds that were measured together."""
+
+    name: str
+    key: str
+    seed: int
+    results: Mapping[str, float]
+    folder: str = ""  # of its run
+    teacher: str = ""  # the fingerprint of who taught
+    seconds: float = 0.0
+    where: Mapping[str, str] | None = None  # device, torch, commit
+
+
+class Ledger:
+    """The entries of a file, which is written whole whenever some are added; a missing file holds none."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.entries: dict[tuple[str, int], Entry] = {}
+        if path.exists():
+            for one in read_json(path).get("entries", ()):
+                entry = read_entry(one, path)
+                self.entries[entry.key, entry.seed] = entry
+
+    def find(self, key: str, seed: int) -> Entry | None:
+        return self.entries.get((key, seed))
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """An entry that was there is replaced."""
+        self.entries |= {(one.key, one.seed): one for one in entries}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(self.path, {"entries": [asdict(one) for one in self.entries.values()]})
+
+
+def read_entry(found: Any, path: Path) -> Entry:
+    try:
+        known = {one.name for one in fields(Entry)}
+        entry = Entry(**{name: value for name, value in found.items() if name in known})
+        results = {str(name): float(number(value)) for name, value in entry.results.items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise DataError(f"holds an entry that is none ({error}). Remove it, or use another file.", path=str(path)) from error
+    return Entry(**(asdict(entry) | {"results": results}))
+
+
+def key_of(*described: Any) -> str:
+    """Sixteen hexadecimal digits of anything that JSON can hold."""
+    return hashlib.blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=8).hexdigest()

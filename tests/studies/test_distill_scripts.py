@@ -1,0 +1,130 @@
+"""The scripts that measure distillation on CIFAR-10, at toy size on the CPU: what they write, and which pictures they read."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from benchmarks import distill_table, headline, search_teacher
+
+import frugalvit
+from frugalvit.report.files import read_json
+
+TEACHER = ("width=4", "stages=2", "depth=1", "batch=16", "lr=1.0", "augment=none", "cutout=0.0", "average=none")
+STUDENT = ("dim=8", "heads=2", "depth=1", "batch=32", "add=none")
+DEEP = ("dim=16", "heads=2", "depth=1", "batch=16", "add=none", "mixed=0.0", "average=none", "passes=2")
+
+
+@pytest.fixture(scope="module")
+def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten classes that differ in their color; 60 pictures to train on, 30 to test."""
+    root, draw = tmp_path_factory.mktemp("cifar"), np.random.default_rng(0)
+    colors_KC = draw.integers(0, 256, (10, 3))
+    for split, count in (("train", 60), ("test", 30)):
+        labels_N = np.arange(count) % 10
+        noise_NHWC = draw.integers(-20, 21, (count, 32, 32, 3))
+        np.save(root / f"{split}_images.npy", (colors_KC[labels_N, None, None] + noise_NHWC).clip(0, 255).astype(np.uint8))
+        np.save(root / f"{split}_labels.npy", labels_N)
+    return root
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the headline sets for the whole process is put back."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+
+
+def called(script: ModuleType, monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> None:
+    monkeypatch.setattr(sys, "argv", ["script.py", *map(str, words), "--device", "cpu", "--commit", "abc1234"])
+    script.main()
+
+
+def given(flag: str, words: tuple[str, ...]) -> list[str]:
+    return [one for word in words for one in (flag, word)]
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return json.loads(path.read_text())["rows"]
+
+
+def test_the_table_is_measured_piece_by_piece(
+    cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, runs = tmp_path / "results", tmp_path / "runs"
+    words = ["--data", cifar, "--student", "small.best_cifar10", *given("--override", STUDENT), "--passes", "1", "--seeds", "0"]
+    words += ["--out", out, "--runs", runs, *given("--convnet-override", (*TEACHER, "passes=6"))]
+    words += given("--transformer-override", DEEP)
+    called(distill_table, monkeypatch, *words, "--only", "none", "token")
+    assert sorted(one.name for one in runs.iterdir() if one.is_dir()) == ["none", "teacher-convnet", "token"]
+    before = {one["name"]: one for one in read_json(out / "distill_table.json")["entries"]}
+    assert list(before) == ["teacher-convnet", "none", "token"]
+    called(distill_table, monkeypatch, *words, "--only", "other", "matrix")
+    after = {one["name"]: one for one in read_json(out / "distill_table.json")["entries"]}
+    assert list(after) == [*before, "teacher-transformer", "transformer", "disagreement"]
+    assert all(after[name] == one for name, one in before.items())
+    page = (out / "distill_table.md").read_text()
+    assert page in capsys.readouterr().out
+    assert f"| token, both heads | {after['token']['results']['test_top1']:.2f} | 74.5 |" in page
+    assert f"| transformer | {after['transformer']['results']['test_top1']:.2f} |" in page
+    assert "hard above soft: not measured" in page and "convnet above transformer: undecided" in page
+    assert {one.name for one in (out / "distill_table_logs").iterdir()} >= {
+        "token-seed-0.jsonl",
+        "teacher-convnet-seed-0.jsonl",
+    }
+    taught = read_json(runs / "transformer" / "seed-0" / "recipe.json")
+    assert taught["teaching"]["teacher"]["path"] == str(runs / "teacher-transformer" / "seed-0")
+    assert "val" not in taught["data_fingerprint"] and taught["data"]["dataset"]["holdout"] == 0
+
+
+def test_the_headline_reads_the_test_pictures_once_and_only_without_val(
+    cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--data", cifar, "--out", tmp_path, *given("--override", STUDENT), "--passes", "1", "--teacher-passes", "6"]
+    words += given("--teacher-override", TEACHER)
+    called(headline, monkeypatch, *words, "--val", "--seconds", "1e6")
+    called(headline, monkeypatch, *words, "--seconds", "1", "--runs", tmp_path / "runs")
+    assert frugalvit.load(tmp_path / "runs" / "student").spec.model.heads == ("class", "distill")
+    log = [json.loads(line) for line in (tmp_path / "headline_logs" / "test-seed-0.jsonl").read_text().splitlines()]
+    assert {one["run"] for one in log} == {"teacher", "student"} and "distilled_distill" in log[-1]
+    val, test = rows(tmp_path / "headline.json")
+    assert val["pictures"] == {"teacher": {"train": 50, "val": 10}, "student": {"train": 50, "val": 10}}
+    assert test["pictures"] == {"teacher": {"train": 60}, "student": {"train": 60, "test": 30}}
+    assert (val["split"], val["within"], test["split"], test["within"]) == ("val", True, "test", False)
+    assert val["teacher_val_top1"] > 10 and test["teacher_val_top1"] is None
+    assert set(test["results"]) == {"test_top1", "test_top1_class", "test_top1_distill"}
+    assert sum(test["seconds"].values()) == pytest.approx(test["total"], abs=0.6)
+    assert min(test["seconds"].values()) >= 0 and test["seconds"]["student, steps"] > 0
+    plain = frugalvit.recipe("small.best_cifar10", *STUDENT, "model.classes=10").model
+    assert test["parameters"] == frugalvit.cost(plain).parameters + 2 * 8 + 90  # a token, its position and its head
+    page = (tmp_path / "headline.md").read_text()
+    assert "of 1: too long" in page and page in capsys.readouterr().out
+
+
+def test_a_student_that_is_too_large_is_refused_before_its_teacher_trains(
+    cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SystemExit, match=r"the student has 1\d,\d{3},\d{3} parameters, more than 10,000,000"):
+        called(headline, monkeypatch, "--data", cifar, "--out", tmp_path, "--override", "dim=384")
+    assert not (tmp_path / "headline.json").exists()
+
+
+def test_candidates_are_measured_on_held_out_pictures_and_earlier_rows_stay(
+    cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("--data", cifar, "--passes", "1", "--out", tmp_path)
+    called(search_teacher, monkeypatch, *words, "--candidate", f"tiny={','.join(TEACHER)}")
+    called(search_teacher, monkeypatch, *words, "--candidate", f"smaller={','.join((*TEACHER, 'width=2'))}")
+    tiny, smaller = rows(tmp_path / "convnet_search.json")
+    assert (tiny["name"], smaller["name"]) == ("tiny", "smaller") and smaller["parameters"] < tiny["parameters"]
+    assert not [name for row in (tiny, smaller) for name in row if "test" in name]
+    assert (tmp_path / "convnet_search.md").read_text().count("| abc1234 |") == 2
+
+
+def test_every_candidate_is_a_recipe_that_differs_from_the_first() -> None:
+    made = {name: frugalvit.recipe("convnet.cifar10", *words) for name, words in search_teacher.CANDIDATES.items()}
+    assert len(set(made.values())) == len(made)

@@ -1,0 +1,43 @@
+"""Measurements in a file: found by key and seed, replaced, and refused where they are none."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from frugalvit.errors import DataError
+from frugalvit.studies.ledger import Entry, Ledger, key_of
+
+ENTRY = Entry("hard", "0123", 1, {"val_top1": 71.25}, "runs/hard/seed-1", "feed", 12.5, {"device": "a GPU"})
+
+
+def test_what_was_added_is_found_by_key_and_seed_in_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "study.json"
+    Ledger(path).add([ENTRY, replace(ENTRY, seed=2, results={"val_top1": math.inf})])
+    again = Ledger(path)
+    assert again.find("0123", 1) == ENTRY
+    assert again.find("0123", 2) == replace(ENTRY, seed=2, results={"val_top1": math.inf})
+    assert again.find("0123", 3) is None and again.find("4567", 1) is None
+
+
+def test_an_entry_takes_the_place_of_an_older_one(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "study.json")
+    ledger.add([ENTRY])
+    ledger.add([replace(ENTRY, results={"val_top1": 80.0})])
+    assert [one.results for one in Ledger(ledger.path).entries.values()] == [{"val_top1": 80.0}]
+
+
+@pytest.mark.parametrize("found", ["a word", {"name": "hard"}, {"name": "a", "key": "b", "seed": 0, "results": {"top1": "x"}}])
+def test_a_file_with_something_else_in_it_is_refused(found: object, tmp_path: Path) -> None:
+    (tmp_path / "study.json").write_text(json.dumps({"entries": [found]}))
+    with pytest.raises(DataError, match=r"study\.json: holds an entry that is none"):
+        Ledger(tmp_path / "study.json")
+
+
+def test_a_key_does_not_depend_on_the_order_of_fields() -> None:
+    assert key_of({"a": 1, "b": 2}) == key_of({"b": 2, "a": 1})
+    assert len({key_of({"a": 1}), key_of({"a": 2}), key_of({"a": 1}, 0), key_of([{"a": 1}])}) == 4

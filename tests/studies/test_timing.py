@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from frugalvit.report.record import RunFolder
+from frugalvit.studies.timing import time_split
+
+
+def test_what_the_first_record_took_beyond_the_usual_pace_is_told_apart(tmp_path: Path) -> None:
+    """40 pictures a step, 10 steps a record: 30 s with compiling, then 2 s, 2 s, 4 s and 2 s; half as many steps at the end."""
+    seconds = {10: 30.0, 20: 2.0, 30: 2.0, 40: 4.0, 50: 2.0, 55: 1.0}
+    recipe = {"batch": 20, "accumulate": 2}
+    with RunFolder.create(tmp_path / "run", recipe, {}) as run:
+        for step, spent in seconds.items():
+            count = 5 if step == 55 else 10
+            run.append({"step": step, "time_images_per_second": 40 * count / spent, "time_waiting": step / 100})
+    found = time_split(tmp_path / "run")
+    assert found.images_per_second == pytest.approx(200)
+    assert found.first == pytest.approx(28)
+    assert found.steps == pytest.approx(13)
+    assert found.total == pytest.approx(sum(seconds.values()))
+    assert found.waiting == pytest.approx(0.35)
