@@ -91,7 +91,7 @@ def protocol(
         duration=Epochs(passes),
         batch=batch,
         evaluate=Epochs(3),
-        save=Epochs(3),
+        save=Epochs(30),
         log_every=100,
     )
 
