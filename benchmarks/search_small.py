@@ -41,6 +41,9 @@ CANDIDATES: dict[str, tuple[str, ...]] = {
     "GPSA in 6": ("local=6", "heads=9", "dim=252"),
     "wide": ("dim=384", "heads=12", "depth=6"),
     "deep": ("dim=192", "heads=6", "depth=16"),
+    "early 3": ("early=3", "depth=7"),
+    "early 3, GPSA in 3": ("early=3", "depth=7", "local=3", "heads=8", "dim=256"),
+    "early 4, SPT alone": ("early=4", "depth=6", "add=spt"),
     "drop 0": ("drop_path=0.0",),
     "drop 0.2": ("drop_path=0.2",),
 }

@@ -315,3 +315,17 @@ def test_our_own_small_recipe_takes_parts_of_other_papers() -> None:
     assert isinstance(plain.optimizer, AdamW) and isinstance(plain.data.augment.steps[-1], TrivialAugment)
     gated = recipe("small.best_cifar10", "local=3", "heads=4", "dim=32", "depth=5")
     assert len([one for one in gated.model.layers if isinstance(one, Block) and one.attention.after]) == 3
+
+
+def test_our_own_small_recipe_may_begin_on_a_finer_grid() -> None:
+    made = recipe("small.best_cifar10", "early=2", "dim=32", "heads=4", "depth=3", "add=spt+lsa")
+    module = replace(made.model, classes=10).build(seed=0)
+    blocks = [
+        (shape.dim, shape.height)
+        for layer, shape in zip(made.model.layers, module.shapes, strict=False)
+        if isinstance(layer, Block)
+    ]
+    assert blocks == [(16, 16)] * 2 + [(32, 8)] * 3
+    assert [one.attention.heads for one in made.model.layers if isinstance(one, Block)] == [2, 2, 4, 4, 4]
+    with pytest.raises(SpecError, match="early: patches of 5"):
+        recipe("small.best_cifar10", "early=1", "image=50")

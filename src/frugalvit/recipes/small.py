@@ -21,17 +21,20 @@ from frugalvit.data.mix import SwitchMix
 from frugalvit.data.randaugment import RandAugment
 from frugalvit.data.trivialaugment import TrivialAugment
 from frugalvit.errors import SpecError
+from frugalvit.nn.attention import Attention
 from frugalvit.nn.block import Block, dropping
 from frugalvit.nn.layers import Layer
 from frugalvit.nn.model import Model
+from frugalvit.nn.pooling import MergePatches
 from frugalvit.objective.loss import CrossEntropy
 from frugalvit.objective.objective import Objective, Supervised
+from frugalvit.spec import swap
 from frugalvit.training.average import Ema
 from frugalvit.training.duration import Epochs, Fraction
 from frugalvit.training.optimizer import AdamW, AllParameters, Muon, Optimizer
 from frugalvit.training.recipe import Data, Recipe
 from frugalvit.training.schedule import Cosine
-from frugalvit.zoo.change import with_gpsa, with_lsa, with_spt
+from frugalvit.zoo.change import with_gpsa, with_lsa, with_mean_readout, with_spt
 from frugalvit.zoo.small import small_cait, small_pit, small_swin, small_t2t, small_vit
 from frugalvit.zoo.vit import vit
 
@@ -126,6 +129,7 @@ def best_cifar10(
     dim: int = 256,
     heads: int = 8,
     depth: int = 9,
+    early: int = 0,
     mlp_ratio: float = 3.0,
     local: int = 0,
     add: Added = "spt+lsa",
@@ -137,14 +141,23 @@ def best_cifar10(
     """Our own training of a transformer from scratch, for pictures of 28 to 96 pixels; nothing of it is a paper's protocol.
 
     frugalvit train small.best_cifar10 --data DOWNLOADS --out runs/best
-    A ViT of 8 x 8 patches or nearly, with SPT and LSA; the first `local` blocks have ConViT's gated positions. `mixed` is the
-    share of batches that are mixed. Other data: `data.dataset=...` and its mean and std.
+    A ViT of 8 x 8 patches or nearly, with SPT and LSA. `early` blocks come before the `depth` others, on a grid twice as fine
+    and at half the width; the first `local` of all blocks have ConViT's gated positions. `mixed` is the share of batches that
+    are mixed. Other data: `data.dataset=...` and its mean and std.
     """
     if not 28 <= image <= 96:
         raise SpecError(f"{image} pixels. Use 28 to 96; for other pictures see `frugalvit advise`.", path="image")
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
     side, patch = grid_of(image)
-    spec = vit(dim=dim, heads=heads, depth=depth, patch=patch, image=side, classes=None, mlp_ratio=mlp_ratio)
+    if early:
+        if patch % 2 or dim % 2 or heads % 2:
+            raise SpecError(f"patches of {patch}, {dim} channels, {heads} heads. Blocks before need halves.", path="early")
+        spec = vit(
+            dim=dim // 2, heads=heads // 2, depth=early + depth, patch=patch // 2, image=side, classes=None, mlp_ratio=mlp_ratio
+        )
+        spec = merged_behind(with_mean_readout(spec), early)
+    else:
+        spec = vit(dim=dim, heads=heads, depth=depth, patch=patch, image=side, classes=None, mlp_ratio=mlp_ratio)
     spec = replace(spec, layers=even_depth(spec.layers, drop_path))
     for change in ADDED[add]:
         spec = change(spec)
@@ -179,6 +192,14 @@ def grid_of(image: int) -> tuple[int, int]:
         return image, min(patches, key=lambda patch: abs(image // patch - 8))
     patch = round(image / 8)
     return 8 * patch, patch
+
+
+def merged_behind(spec: Model, early: int) -> Model:
+    """The model with tokens merged by fours behind `early` blocks, and twice the heads from there on."""
+    blocks = [place for place, layer in enumerate(spec.layers) if isinstance(layer, Block)]
+    behind = blocks[early]
+    rest = swap(spec.layers[behind:], Attention, lambda one: replace(one, heads=2 * one.heads))
+    return replace(spec, layers=(*spec.layers[:behind], MergePatches(), *rest))
 
 
 def even_depth(layers: tuple[Layer, ...], drop: float) -> tuple[Layer, ...]:
