@@ -10,29 +10,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from frugalvit.data.ahead import ahead
 from frugalvit.data.batch import Batch
 from frugalvit.data.batches import TrainingBatches
-from frugalvit.data.device.draws import uniform
-from frugalvit.data.device.erase import erase
-from frugalvit.data.device.mix import mix
-from frugalvit.data.device.pipeline import pipeline
-from frugalvit.data.device.size import MapSize
-from frugalvit.data.finish import normalize
 from frugalvit.data.numbered import NumberedBatches
 from frugalvit.data.preprocess import Preprocess
-from frugalvit.data.randomness import Stream
 from frugalvit.data.store_device import OneSize
 from frugalvit.errors import SpecError
 from frugalvit.training import compiled
 from frugalvit.training.devices import Place
+from frugalvit.training.prepared import Prepared, counting_freely
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.schedule import Clock
 from frugalvit.training.state import State
@@ -43,37 +36,6 @@ from frugalvit.training.teacher_networks import quicken
 WARM = 3  # steps before a capture, in which libraries choose their kernels
 FLIGHTS = 4  # steps that the host may be ahead. Where it fills the driver's queue it waits there, and all other threads with it
 CAPTURING = threading.Lock()  # one at a time: neither the compiler nor a capture likes company
-
-
-class Prepared(nn.Module):
-    """From bytes to what the model takes: augmented where they are kept, normalized, erased and mixed, by draws of a key."""
-
-    def __init__(self, recipe: Recipe, preprocess: Preprocess, kept: OneSize | None, rows: int):
-        super().__init__()
-        assert recipe.model.classes is not None
-        self.kept, self.preprocess, self.rows = kept, preprocess, rows
-        self.augment: Any = None
-        if kept is not None:
-            _, channels, height, width = kept.image_NCHW.shape
-            size = preprocess.height, preprocess.width
-            self.augment = pipeline(recipe.data.augment, MapSize(height, width, channels), size)
-        self.erase = None if recipe.data.erase is None else erase(recipe.data.erase)
-        self.mix = mix(recipe.data.mix, recipe.model.classes, 0.0)
-
-    def forward(
-        self, image_BCHW: Tensor, index_B: Tensor, label_B: Tensor, key: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """(image_BCHW, target_BC, draws_RB of the model); the given pictures count only where none are kept."""
-        if self.kept is not None:
-            draws_BK = uniform(key, Stream.AUGMENT, (len(index_B), self.augment.draws))
-            image_BCHW = self.augment(self.kept.image_NCHW[index_B], draws_BK)
-        image_BCHW = normalize(image_BCHW, self.preprocess.mean, self.preprocess.std)
-        if self.erase is not None:
-            draws_BK = uniform(key, Stream.ERASE, (len(index_B), self.erase.draws))
-            image_BCHW = self.erase(image_BCHW, draws_BK, key)
-        draws_1K = uniform(key, Stream.MIX, (1, max(self.mix.draws, 1)))
-        image_BCHW, target_BC = self.mix(image_BCHW, label_B, draws_1K)
-        return image_BCHW, target_BC, uniform(key, Stream.DEPTH, (self.rows, len(index_B))) if self.rows else None
 
 
 class GraphStep(Step):
@@ -98,7 +60,8 @@ class GraphStep(Step):
         device = place.device
         self.kept = kept
         self.prepared: Callable[..., Any] = Prepared(recipe, preprocess, kept, state.module.draws).to(device)
-        self.terms: Callable[..., dict[str, Tensor]] = self.computed_terms
+        self.terms: Callable[..., tuple[Tensor, dict[str, Tensor]]] = self.computed_terms
+        self.judged: Callable[..., Tensor] = judged
         self.answers: Callable[[Tensor], dict[str, Tensor]] | None = teacher
         self.number_2AB = torch.zeros((2, recipe.accumulate, recipe.batch), dtype=torch.int64, device=device)
         size = (0,) if kept is not None else (len(preprocess.mean), preprocess.height, preprocess.width)
@@ -161,33 +124,29 @@ class GraphStep(Step):
         state, recipe = self.state, self.recipe
         state.optimizer.zero_grad(set_to_none=True)
         remembered = [(one, one.clone()) for one in changing_buffers(state.module)]
-        sums = [self.part_gradients(part) for part in range(recipe.accumulate)]
-        total = torch.stack(sums).sum()
-        norm = total_norm(state.optimizer, recipe.clip)
-        finite = torch.isfinite(total) & torch.isfinite(norm)
+        parts = [self.part_gradients(part) for part in range(recipe.accumulate)]
+        values = parts[0] if len(parts) == 1 else {name: sum(part[name] for part in parts) for name in parts[0]}
+        values["gradient_norm"] = total_norm(state.optimizer, recipe.clip)
+        for name in (*values, "nonfinite"):
+            if name not in self.sums:
+                self.sums[name] = torch.zeros((), device=self.place.device)
+        groups = state.optimizer.param_groups
+        rates, scales = [group["lr"] for group in groups], [float(group["scale"]) for group in groups]
+        finite = self.judged(values, self.sums, self.in_a_row, self.most_in_a_row, self.skips, self.rate, rates, scales)
         for buffer, before in remembered:
             buffer.copy_(torch.where(finite, buffer, before))
         self.updated(finite)
-        self.in_a_row.copy_(torch.where(finite, 0.0, self.in_a_row + 1))
-        self.most_in_a_row.copy_(torch.maximum(self.most_in_a_row, self.in_a_row))
-        self.add("loss", total)
-        self.add("gradient_norm", norm)
-        self.add("nonfinite", (~finite).float())
 
-    def part_gradients(self, part: int) -> Tensor:
-        """Adds the gradients of one batch and returns its share of the loss."""
-        accumulate = self.recipe.accumulate
+    def part_gradients(self, part: int) -> dict[str, Tensor]:
+        """Adds the gradients of one batch and returns its share of the loss and of each term."""
         index_B, label_B = self.number_2AB[:, part].unbind()
-        key = torch.stack([self.key[0], self.key[1] + part])
+        key = torch.stack([self.key[0], self.key[1] + part]) if part else self.key
         with torch.no_grad(), counting_freely():
             image_BCHW, target_BC, draws_RB = self.prepared(self.image_ABCHW[part], index_B, label_B, key)
         answers = self.answered(image_BCHW, index_B)
-        terms = self.terms(image_BCHW, target_BC, label_B, index_B, draws_RB, answers)
-        for name, value in terms.items():
-            self.add(name, value.detach() / accumulate)
-        loss = torch.stack(list(terms.values())).sum() / accumulate
+        loss, terms = self.terms(image_BCHW, target_BC, label_B, index_B, draws_RB, answers)
         loss.backward()
-        return loss.detach()
+        return {name: value.detach() for name, value in terms.items()} | {"loss": loss.detach()}
 
     def answered(self, image_BCHW: Tensor, index_B: Tensor) -> Mapping[str, Tensor] | None:
         """What the teacher says, if there is one."""
@@ -203,17 +162,17 @@ class GraphStep(Step):
         index_B: Tensor,
         draws_RB: Tensor | None,
         answers: Mapping[str, Tensor] | None,
-    ) -> dict[str, Tensor]:
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss and its terms, as shares of all batches of a step."""
         with self.place.autocast():
             outputs = self.state.module(image_BCHW, draws_RB)
-            return self.state.objective(outputs, Batch(image_BCHW, label_B, index_B, target_BC, answers))
+            terms = self.state.objective(outputs, Batch(image_BCHW, label_B, index_B, target_BC, answers))
+        shares = {name: value / self.recipe.accumulate for name, value in terms.items()}
+        return torch.stack(list(shares.values())).sum(), shares
 
     @torch.no_grad()
     def updated(self, finite: Tensor) -> None:
         state = self.state
-        for group in state.optimizer.param_groups:
-            group["lr"].copy_(self.rate * group["scale"])
-        self.skips.copy_((~finite).float())
         state.optimizer.found_inf = self.skips  # type: ignore[attr-defined]  # fused optimizers skip by it
         state.optimizer.step()
         if state.average is not None:
@@ -224,11 +183,6 @@ class GraphStep(Step):
             torch._foreach_add_([averaged[name] for name in floats], ways)
             for name in own.keys() - set(floats):
                 averaged[name].copy_(own[name])
-
-    def add(self, name: str, value: Tensor) -> None:
-        if name not in self.sums:
-            self.sums[name] = torch.zeros((), device=self.place.device)
-        self.sums[name].add_(value)
 
     def taken(self) -> dict[str, float]:
         names = list(self.sums)
@@ -245,20 +199,21 @@ class GraphStep(Step):
         if self.teacher is not None and self.filed is None:
             quicken(self.teacher)
         before = self.snapshot()
-        plain = self.prepared, self.terms, self.answers
+        plain = self.prepared, self.terms, self.answers, self.judged
         reasons = []
         if self.clock.total >= compiled.FROM:
             try:
                 with torch._dynamo.config.patch(recompile_limit=compiled.VARIANTS):
                     self.prepared = compiled.compiled(self.prepared, whole=True)
                     self.terms = compiled.compiled(self.terms, whole=False)
+                    self.judged = compiled.compiled(self.judged, whole=True)
                     if self.teacher is not None and self.filed is None:
                         self.answers = compiled.compiled_teacher(self.teacher)
                     self.capture(before)
                 return
             except Exception as error:  # a compiler can fail in any way, and training must go on
                 reasons.append(f"torch.compile failed ({first_line(error)})")
-                self.prepared, self.terms, self.answers = plain
+                self.prepared, self.terms, self.answers, self.judged = plain
                 compiled.forget(self.teacher)
         try:
             self.capture(before)
@@ -309,17 +264,28 @@ class GraphStep(Step):
                 value.zero_()
 
 
-@contextmanager
-def counting_freely() -> Iterator[None]:
-    """Whole numbers add up to the same in any order, which torch does not know where it must be deterministic."""
-    if not torch.are_deterministic_algorithms_enabled():
-        yield
-        return
-    torch.use_deterministic_algorithms(False)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(True)
+@torch.no_grad()
+def judged(
+    values: dict[str, Tensor],
+    sums: dict[str, Tensor],
+    in_a_row: Tensor,
+    most_in_a_row: Tensor,
+    skips: Tensor,
+    rate: Tensor,
+    rates: list[Tensor],
+    scales: list[float],
+) -> Tensor:
+    """Whether the step is made of numbers; what is counted and set by that. Small things, which a compiler makes one kernel."""
+    finite = torch.isfinite(values["loss"]) & torch.isfinite(values["gradient_norm"])
+    skips.copy_((~finite).float())
+    in_a_row.copy_(torch.where(finite, 0.0, in_a_row + 1))
+    most_in_a_row.copy_(torch.maximum(most_in_a_row, in_a_row))
+    for name, value in values.items():
+        sums[name].add_(value)
+    sums["nonfinite"].add_(skips)
+    for one, scale in zip(rates, scales, strict=True):
+        one.copy_(rate * scale)
+    return finite
 
 
 def first_line(error: Exception) -> str:

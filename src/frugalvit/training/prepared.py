@@ -1,0 +1,65 @@
+"""What happens to a batch on the device before the model sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from frugalvit.data.device.draws import uniform
+from frugalvit.data.device.erase import erase
+from frugalvit.data.device.mix import mix
+from frugalvit.data.device.pipeline import pipeline
+from frugalvit.data.device.size import MapSize
+from frugalvit.data.finish import normalize
+from frugalvit.data.preprocess import Preprocess
+from frugalvit.data.randomness import Stream
+from frugalvit.data.store_device import OneSize
+from frugalvit.training.recipe import Recipe
+
+
+class Prepared(nn.Module):
+    """From bytes to what the model takes: augmented where they are kept, normalized, erased and mixed, by draws of a key."""
+
+    def __init__(self, recipe: Recipe, preprocess: Preprocess, kept: OneSize | None, rows: int):
+        super().__init__()
+        assert recipe.model.classes is not None
+        self.kept, self.preprocess, self.rows = kept, preprocess, rows
+        self.augment: Any = None
+        if kept is not None:
+            _, channels, height, width = kept.image_NCHW.shape
+            size = preprocess.height, preprocess.width
+            self.augment = pipeline(recipe.data.augment, MapSize(height, width, channels), size)
+        self.erase = None if recipe.data.erase is None else erase(recipe.data.erase)
+        self.mix = mix(recipe.data.mix, recipe.model.classes, 0.0)
+
+    def forward(
+        self, image_BCHW: Tensor, index_B: Tensor, label_B: Tensor, key: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """(image_BCHW, target_BC, draws_RB of the model); the given pictures count only where none are kept."""
+        if self.kept is not None:
+            draws_BK = uniform(key, Stream.AUGMENT, (len(index_B), self.augment.draws))
+            image_BCHW = self.augment(self.kept.image_NCHW[index_B], draws_BK)
+        image_BCHW = normalize(image_BCHW, self.preprocess.mean, self.preprocess.std)
+        if self.erase is not None:
+            draws_BK = uniform(key, Stream.ERASE, (len(index_B), self.erase.draws))
+            image_BCHW = self.erase(image_BCHW, draws_BK, key)
+        draws_1K = uniform(key, Stream.MIX, (1, max(self.mix.draws, 1)))
+        image_BCHW, target_BC = self.mix(image_BCHW, label_B, draws_1K)
+        return image_BCHW, target_BC, uniform(key, Stream.DEPTH, (self.rows, len(index_B))) if self.rows else None
+
+
+@contextmanager
+def counting_freely() -> Iterator[None]:
+    """Whole numbers add up to the same in any order, which torch does not know where it must be deterministic."""
+    if not torch.are_deterministic_algorithms_enabled():
+        yield
+        return
+    torch.use_deterministic_algorithms(False)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(True)
