@@ -16,6 +16,10 @@ from tests.weights.test_timm import TOLERANCE, difference, lively
 
 import frugalvit
 from frugalvit.cli import main
+from frugalvit.recipes import few_digits
+from frugalvit.report.progress import Display
+from frugalvit.run import Run
+from frugalvit.training.recipe import Recipe
 
 TINY = "deit_tiny_patch16_224"
 
@@ -263,3 +267,50 @@ def test_a_hub_model_brings_its_class_names(tmp_path: Path, imported: Path, monk
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     good("import", TINY, "--init", "hf-hub:me/mine", "--out", str(tmp_path / "out"))
     assert frugalvit.load(tmp_path / "out").classes[999] == "class 999"
+
+
+# ------------------------------------------------------------------------------------------------ the demo
+
+
+@pytest.fixture
+def short_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("resnet", "vit", "distilled"):
+        monkeypatch.setitem(getattr(few_digits, name).__kwdefaults__, "epochs", 1)
+
+
+@pytest.mark.usefixtures("short_demo")
+def test_the_demo_compares_a_teacher_a_vit_and_the_same_vit_distilled(tmp_path: Path) -> None:
+    out = tmp_path / "first"
+    found = json.loads(good("demo", "--out", str(out), "--json", "--quiet"))
+    rows = {row["model"]: row for row in found["table"]}
+    readings = {"class": "val_top1_class", "distill": "val_top1_distill", "both": "val_top1"}
+    heads = {f"ViT distilled, read from {reading}": found["distilled"][name] for reading, name in readings.items()}
+    top1 = {"teacher, a convnet": found["teacher"]["val_top1"], "ViT alone": found["alone"]["val_top1"]} | heads
+    assert {name: row["top1"] for name, row in rows.items()} == pytest.approx(top1)
+    assert rows["teacher, a convnet"]["agreement"] == 100 > rows["ViT alone"]["agreement"]
+    assert [truth for truth, _ in found["predictions"]] and len(found["predictions"]) == 5
+    for folder in ("teacher", "alone", "distilled"):
+        assert frugalvit.load(out / folder).classes == tuple("0123456789")
+    both = json.loads(good("evaluate", str(out / "distilled"), "--json"))
+    assert both["top1"] == pytest.approx(found["distilled"]["val_top1"])
+
+
+@pytest.mark.usefixtures("short_demo")
+def test_an_interrupted_demo_does_not_stop_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from frugalvit.run import train
+
+    def interrupted(recipe: Recipe, *, out: Path, device: str, display: Display) -> Run:
+        if out.name == "alone":
+            raise KeyboardInterrupt
+        return train(recipe, out=out, device=device, display=display)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("frugalvit.run.train", interrupted)
+        assert run("demo", "--out", "mine", "--quiet", cwd=tmp_path).returncode
+    left = set((tmp_path / "mine").rglob("*"))
+    said = good("demo", "--out", "mine", cwd=tmp_path)
+    assert set((tmp_path / "mine").rglob("*")) == left
+    assert (tmp_path / "mine-2" / "distilled" / "model.safetensors").exists()
+    assert "ViT distilled, read from both" in said and "300 to learn from, one seed" in said
+    assert "docs/results/distilled_digits.md" in said and said.count(" was read as ") == 5
+    assert f"frugalvit evaluate {Path('mine-2') / 'distilled'} " in said

@@ -45,7 +45,8 @@ def test_a_recipe_builds(name: str) -> None:
         module = model.build()
     assert all(one.is_meta for one in module.parameters())
     heads = tuple(getattr(model.readout, "names", ("class",)))
-    objective = made.objective.build(heads, torch.ones(model.classes))
+    objective = made.objective.build(heads, torch.ones(model.classes), answers={"logits": (model.classes,)})
+    assert made.objective.needs_teacher == (made.teaching is not None)
     assert len(objective.terms) == len(made.objective.terms)
     assert {term.head for term in made.objective.terms} == set(heads)
     assert preprocess_of(made).height == model.image.height

@@ -11,10 +11,10 @@ from frugalvit.objective.distill import Distilled, HardLabel, SoftKl
 from frugalvit.objective.loss import CrossEntropy
 from frugalvit.objective.objective import Objective, Supervised
 from frugalvit.recipes.find import recipe
-from frugalvit.recipes.teach import taught
+from frugalvit.recipes.teach import named_teacher, taught
 from frugalvit.spec import decode, encode
 from frugalvit.training.recipe import Recipe
-from frugalvit.training.teacher import RunTeacher, Teaching
+from frugalvit.training.teacher import RunTeacher, Teaching, ZooTeacher
 
 TEACHING = Teaching(RunTeacher("runs/teacher"), least=90.0)
 
@@ -35,6 +35,19 @@ def test_hard_and_soft_read_the_class_head() -> None:
         Supervised("class", CrossEntropy(0.1), 0.9),
         Distilled("class", SoftKl(3.0, "batchmean"), 0.1),
     )
+
+
+def test_a_token_can_learn_probabilities_too() -> None:
+    token, soft = (taught(recipe("vit.digits"), TEACHING, way) for way in ("token", "soft_token"))  # type: ignore[arg-type]
+    assert soft.objective.terms == (token.objective.terms[0], Distilled("distill", SoftKl(3.0, "batchmean"), 0.5))
+    assert replace(soft, objective=token.objective) == token
+
+
+@pytest.mark.parametrize("folder", ["runs/teacher", "./teacher", "/data/teacher"])
+def test_a_path_is_a_run_and_any_other_name_a_model(folder: str) -> None:
+    assert named_teacher(folder) == RunTeacher(folder)
+    assert named_teacher("regnety_160") == ZooTeacher("regnety_160")
+    assert named_teacher("timm:resnet50") == ZooTeacher("timm:resnet50")
 
 
 def test_a_distilled_model_keeps_its_token_and_the_recipe_survives_json() -> None:

@@ -27,7 +27,7 @@ def distill(
     ] = "",
     student: Annotated[str, typer.Option("--student", help="The student's recipe: see `list recipes`.")] = "",
     way: Annotated[
-        str, typer.Option("--way", help="token (one of its own learns), hard or soft (the class head does).")
+        str, typer.Option("--way", help="token or soft_token (one of its own learns), hard or soft (the class head does).")
     ] = "token",
     least: Annotated[float | None, typer.Option("--least", help="The teacher's top-1 in percent, below which to stop.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="The folder to write: teacher/ and student/.")] = None,

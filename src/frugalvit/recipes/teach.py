@@ -1,8 +1,9 @@
-"""From a training to the same training with a teacher: the three ways of DeiT (Touvron et al. 2021, §4)."""
+"""From a training to the same training with a teacher: the ways of DeiT (Touvron et al. 2021, §4) and of its release."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 from frugalvit.errors import SpecError
@@ -10,10 +11,10 @@ from frugalvit.nn.model import Model
 from frugalvit.objective.distill import Distilled, HardLabel, SoftKl
 from frugalvit.objective.objective import Objective, Supervised
 from frugalvit.training.recipe import Recipe
-from frugalvit.training.teacher import Teaching
+from frugalvit.training.teacher import RunTeacher, Teaching, ZooTeacher
 from frugalvit.zoo.change import with_distillation
 
-Way = Literal["token", "hard", "soft"]
+Way = Literal["token", "soft_token", "hard", "soft"]
 SHARE, TEMPERATURE = 0.1, 3.0  # of soft distillation: the paper's λ and τ
 
 
@@ -21,14 +22,16 @@ def taught(recipe: Recipe, teaching: Teaching, way: Way = "token") -> Recipe:
     """The recipe with a teacher. What it minimizes on the class head, smoothing included, stays; nothing else changes.
 
     token: ½ CE(class, y) + ½ CE(distill, argmax z_t), the distillation token learning from the teacher alone (eq. 3, §4);
+    soft_token: ½ CE(class, y) + ½ τ² KL(softmax(z_t/τ) ‖ softmax(distill/τ)), what the release calls soft;
     hard: ½ CE(class, y) + ½ CE(class, argmax z_t);
     soft: (1 − λ) CE(class, y) + λ τ² KL(softmax(z_t/τ) ‖ softmax(class/τ)), λ = 0.1 and τ = 3 (eq. 2), mean over the batch.
-    Deviation: the released code divides soft's KL by the number of classes too (`SoftKl(..., "released")`).
+    Deviation: the released code divides KL by the number of classes too (`SoftKl(..., "released")`), and its τ is 1.
     """
     labels = class_loss(recipe)
     match way:
-        case "token":
-            terms = (replace(labels, weight=0.5), Distilled("distill", HardLabel(), 0.5))
+        case "token" | "soft_token":
+            how = HardLabel() if way == "token" else SoftKl(TEMPERATURE, "batchmean")
+            terms = (replace(labels, weight=0.5), Distilled("distill", how, 0.5))
             return replace(recipe, model=two_headed(recipe), objective=Objective(terms), teaching=teaching)
         case "hard":
             terms = (replace(labels, weight=0.5), Distilled("class", HardLabel(), 0.5))
@@ -36,8 +39,13 @@ def taught(recipe: Recipe, teaching: Teaching, way: Way = "token") -> Recipe:
             soft = Distilled("class", SoftKl(TEMPERATURE, "batchmean"), SHARE)
             terms = (replace(labels, weight=1 - SHARE), soft)
         case _:
-            raise SpecError(f"'{way}' is no way to learn from a teacher. Use token, hard or soft.", path="way")
+            raise SpecError(f"'{way}' is no way to learn from a teacher. Use token, hard or soft, or soft_token.", path="way")
     return replace(recipe, objective=Objective(terms), teaching=teaching)
+
+
+def named_teacher(name: str) -> RunTeacher | ZooTeacher:
+    """A run's folder, which has a slash in it (`runs/teacher`, `./teacher`), or a model: `regnety_160`, `timm:resnet50`."""
+    return ZooTeacher(name) if Path(name).name == name else RunTeacher(name)
 
 
 def class_loss(recipe: Recipe) -> Supervised:

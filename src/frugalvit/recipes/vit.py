@@ -48,7 +48,7 @@ def digits(
     drop_path: float = 0.0,
     position: float = 0.5,
 ) -> Recipe:
-    """A small ViT on 1,297 handwritten digits of 8 x 8 pixels; no download. What `frugalvit demo` runs.
+    """A small ViT on 1,297 handwritten digits of 8 x 8 pixels; no download.
 
     frugalvit train vit.digits --out runs/digits
     Ours, not a paper's. `position` is the deviation of the initial positions: at ViT's 0.02 it takes hundreds of steps
