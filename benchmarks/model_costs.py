@@ -102,6 +102,30 @@ CONVNETS = {
     "regnety_160": 15.96,
     "efficientnet_b0": 0.40,
 }
+# models of one bit, and the OPs of BinaryViT's and ReActNet's tables, in M
+BINARY = {
+    "binary_deit_small_patch16_224": None,
+    "binary_deit_small_patch16_224_mean": None,
+    "binary_deit_small_patch16_224_pool": None,
+    "binary_deit_small_patch16_224_affine": None,
+    "binaryvit_small_patch4_224": 79,
+    "binaryvit_small_patch4_224_star": None,
+    "binary_deit_tiny_patch4_32": None,
+    "binary_deit_tiny_patch4_32_mean": None,
+    "binary_deit_tiny_patch4_32_pool": None,
+    "binary_deit_tiny_patch4_32_affine": None,
+    "binaryvit_tiny_patch2_32": None,
+    "binaryvit_tiny_patch2_32_star": None,
+    "binaryvit_tiny_patch4_64": None,
+    "binaryvit_tiny_patch4_96": None,
+    "reactnet_a_224": 87,
+    "reactnet_a_32": None,
+    "bireal_resnet18": 163,
+    "bireal_resnet34": None,
+    "react_resnet18": 163,
+    "react_resnet34": 193,
+    "react_resnet18_32": None,
+}
 # Lee et al.'s models with and without SPT + LSA: the counts of their code, in M multiply-accumulates
 SMALL = {
     "small_vit_32": (187.7, 190.1),
@@ -123,6 +147,18 @@ def table(published: dict[str, float | None]) -> list[str]:
         cost = frugalvit.cost(frugalvit.model(name))
         known = f"{theirs:g}" if theirs else ""
         lines.append(f"| {name} | {cost.parameters:,} | {cost.macs / 1e9:.2f} | {known} | {cost.activations / 2**20:.1f} |")
+    return lines
+
+
+def binary_table() -> list[str]:
+    """OPs = BOPs / 64 + FLOPs, and the bytes of a packed file (`measure/bits.py`)."""
+    lines = ["| model | parameters | of 1 bit | BOPs, M | FLOPs, M | OPs, M | published | packed, MB |"]
+    lines.append("|---|---:|---:|---:|---:|---:|---:|---:|")
+    for name, theirs in BINARY.items():
+        cost = frugalvit.cost(frugalvit.model(name))
+        counts = [f"{count / 1e6:.1f}" for count in (cost.bops, cost.flops, cost.ops)]
+        cells = [f"{cost.parameters:,}", f"{cost.bits:,}", *counts, f"{theirs or ''}", f"{cost.packed / 1e6:.2f}"]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
 
@@ -152,7 +188,7 @@ def main() -> None:
     groups = {"ViT and DeiT": dict(PUBLISHED_GMACS), "CaiT": CAIT, "ConViT": CONVIT, "PiT and Swin": PYRAMIDS}
     groups |= {"AugReg's hybrids": HYBRIDS, "Convolutional networks": CONVNETS}
     tables = {title: table(names) for title, names in groups.items()}
-    small = small_table()
+    small, binary = small_table(), binary_table()
     lines = [
         "# What the models cost",
         "",
@@ -165,11 +201,13 @@ def main() -> None:
     for title, rows in tables.items():
         lines += [f"## {title}", "", *rows, ""]
     lines += ["## Lee et al.'s scaled-down models", "", *small, ""]
+    lines += ["## Models of one bit", "", "OPs = BOPs / 64 + FLOPs, as BinaryViT's tables count.", "", *binary, ""]
     (docs / "results").mkdir(parents=True, exist_ok=True)
     (docs / "results" / "model_costs.md").write_text("\n".join(lines))
     for page, rows in {"cait": tables["CaiT"], "convit": tables["ConViT"], "augreg": tables["AugReg's hybrids"]}.items():
         filled(docs / "papers" / f"{page}.md", rows)
     filled(docs / "papers" / "spt_lsa.md", [*small, "", *tables["PiT and Swin"]])
+    filled(docs / "papers" / "binaryvit.md", binary)
     print("\n".join(lines))
 
 

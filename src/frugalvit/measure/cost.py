@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from frugalvit.measure.bits import TOGETHER, Tally, one_bit_weights, packed_bytes
 from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.attention import MultiHead
+from frugalvit.nn.conv import BatchNormalized
 from frugalvit.nn.foreign import ForeignModel
-from frugalvit.nn.model import Model
 from frugalvit.nn.shape import MapShape, Shape
 
 
@@ -31,6 +32,10 @@ class Cost:
     parameters: int
     macs: int  # multiply-accumulates of convolutions, linear maps and attention products, as defined
     activations: int  # bytes kept for the backward pass, fp32, the fused attention kernel where it is taken
+    bits: int = 0  # parameters of one bit, among the parameters
+    bops: int = 0  # multiply-accumulates of one bit, among the macs
+    scaled: int = 0  # multiplications of affine maps, which the rule of BinaryViT's tables counts
+    packed: int = 0  # bytes of the parameters in a packed file
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,28 @@ class ModelCost:
     def activations(self) -> int:
         return sum(place.activations for place in self.places)
 
+    @property
+    def bits(self) -> int:
+        return sum(place.bits for place in self.places)
+
+    @property
+    def bops(self) -> int:
+        return sum(place.bops for place in self.places)
+
+    @property
+    def flops(self) -> int:
+        """Multiply-accumulates in full precision, with those of affine maps: the FLOPs of BinaryViT's tables."""
+        return self.macs - self.bops + sum(place.scaled for place in self.places)
+
+    @property
+    def ops(self) -> float:
+        """BOPs / 64 + FLOPs, as binary networks are compared (Liu et al. 2018, §4)."""
+        return self.bops / TOGETHER + self.flops
+
+    @property
+    def packed(self) -> int:
+        return sum(place.packed for place in self.places)
+
 
 def cost(model: Architecture) -> ModelCost:
     """Parameters, MACs and activation memory of the model at its image size, for one picture."""
@@ -58,7 +85,8 @@ def cost(model: Architecture) -> ModelCost:
     with torch.device("meta") if isinstance(model, ForeignModel) else FakeTensorMode():
         module = model.build(seed=0).train()
         image = model.image
-        pictures = 1 if isinstance(model, Model) else 2  # a batch norm needs two values a channel
+        normed = isinstance(model, ForeignModel) or any(isinstance(one, BatchNormalized) for one in module.modules())
+        pictures = 2 if normed else 1  # a batch norm needs two values a channel
         x = torch.empty(pictures, image.channels, image.height, image.width)
         seen = Seen(module, pictures)
         for name, part, shape in module.places():
@@ -89,18 +117,25 @@ class Seen:
 
         counter = FlopCounterMode(display=False, custom_mapping=FUSED_ON_CPU)
         gated = [one for one in part.modules() if isinstance(one, MultiHead) and one.fused and one.after]
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), nullcontext() if gated else counter:
+        tally = Tally()
+        with (
+            torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+            nullcontext() if gated else tally.counting(part, counter),
+        ):
             outputs = part(*inputs)
         if gated:  # the definition has one product where the fast path has two
             for one in gated:
                 one.fused = False
-            with counter, torch.no_grad():
+            with tally.counting(part, counter), torch.no_grad():
                 part(*inputs)
             for one in gated:
                 one.fused = True
         parameters = sum(one.numel() for one in part.parameters())
         macs = counter.get_total_flops() // (2 * self.pictures)
-        self.places.append(Cost(path, shape, parameters, macs, kept // self.pictures))
+        bits = sum(one.numel() for one in one_bit_weights(part))
+        bops, scaled = tally.flops // (2 * self.pictures), tally.scaled // self.pictures
+        packed = packed_bytes(part)
+        self.places.append(Cost(path, shape, parameters, macs, kept // self.pictures, bits, bops, scaled, packed))
         return outputs
 
 

@@ -12,21 +12,33 @@ from frugalvit.outline import folds
 
 
 def cost_table(model: Architecture, costs: ModelCost) -> Table:
-    """A row for the first part, for each run of alike layers, for the readout, and for the whole."""
+    """A row for the first part, for each run of alike layers, for the readout, and for the whole.
+
+    Where products have one bit, two columns show their share, and a line below sums up.
+    """
+    binary = costs.bops > 0
     table = Table(box=None, pad_edge=False)
     table.add_column("")
-    for column in ("leaves", "parameters", "MACs", "kept"):
+    one_bit = ("1 bit",) if binary else ()
+    for column in ("leaves", "parameters", *one_bit, "MACs", *one_bit, "kept"):
         table.add_column(column, justify="right")
     first, *rest = costs.places
     parts = () if isinstance(model, ForeignModel) else model.layers
-    table.add_row(first.path, leaves(first, model), *sums([first]))
+
+    def add(label: str, left: str, places: list[Cost]) -> None:
+        table.add_row(label, left, *(one_bit_sums(places) if binary else sums(places)))
+
+    add(first.path, leaves(first, model), [first])
     for start, stop in folds(parts) if parts else ():
         kind = type(parts[start]).__name__
         label = f"layers[{start}] {kind}" if stop - start == 1 else f"layers[{start}..{stop - 1}] {stop - start} × {kind}"
-        table.add_row(escape(label), leaves(rest[stop - 1], model), *sums(rest[start:stop]))
+        add(escape(label), leaves(rest[stop - 1], model), rest[start:stop])
     for place in rest[len(parts) :]:
-        table.add_row(place.path, leaves(place, model), *sums([place]))
-    table.add_row("[bold]total[/bold]", "", *sums(list(costs.places)))
+        add(place.path, leaves(place, model), [place])
+    add("[bold]total[/bold]", "", list(costs.places))
+    if binary:
+        table.caption = binary_line(costs)
+        table.caption_justify = "left"
     return table
 
 
@@ -37,3 +49,21 @@ def leaves(place: Cost, model: Architecture) -> str:
 def sums(places: list[Cost]) -> tuple[str, str, str]:
     macs, kept = sum(place.macs for place in places), sum(place.activations for place in places)
     return f"{sum(place.parameters for place in places):,}", f"{macs / 1e6:,.1f} M", f"{kept / 2**20:,.2f} MiB"
+
+
+def one_bit_sums(places: list[Cost]) -> tuple[str, str, str, str, str]:
+    """The sums, with the shares of parameters and products that have one bit."""
+    parameters, macs, kept = sums(places)
+    bits = share(sum(place.bits for place in places), sum(place.parameters for place in places))
+    bops = share(sum(place.bops for place in places), sum(place.macs for place in places))
+    return parameters, bits, macs, bops, kept
+
+
+def share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.0f} %" if part else ""
+
+
+def binary_line(costs: ModelCost) -> str:
+    """`OPs 79.0 M = 3,822.2 M BOPs / 64 + 19.2 M FLOPs; packed 7.8 MB (float32: 90.0 MB)`."""
+    counted = f"OPs {costs.ops / 1e6:,.1f} M = {costs.bops / 1e6:,.1f} M BOPs / 64 + {costs.flops / 1e6:,.1f} M FLOPs"
+    return f"{counted}; packed {costs.packed / 1e6:,.2f} MB (in float32 {4 * costs.parameters / 1e6:,.2f} MB)"

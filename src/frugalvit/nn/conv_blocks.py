@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from frugalvit.errors import SpecError, at
+from frugalvit.nn.binary_conv import BiRealConv, ReActConv
 from frugalvit.nn.conv import BatchNorm, Conv, Convolution, MapNorm, MaxPool, Rectifier, Relu, Silu, SqueezeExcite
 from frugalvit.nn.init import Init, Ones
 from frugalvit.nn.residual import Plain, StochasticSum
@@ -269,7 +270,8 @@ class InvertedBottleneck:
         return Straight(grown.branch), grown.shape
 
 
-ConvLayer = BasicBlock | Bottleneck | InvertedBottleneck | ConvNorm | ConvLayerPart  # what may stand in `ConvNet.layers`
+# what may stand in `ConvNet.layers`
+ConvLayer = BasicBlock | Bottleneck | InvertedBottleneck | ConvNorm | BiRealConv | ReActConv | ConvLayerPart
 
 B = TypeVar("B", bound=BasicBlock | Bottleneck)
 

@@ -8,6 +8,7 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from frugalvit.errors import at
+from frugalvit.nn.binary_conv import BareStem
 from frugalvit.nn.conv_blocks import ConvLayer, Stem, StemPart
 from frugalvit.nn.linear import Dense, Linear
 from frugalvit.nn.network import Network, grown, seeded, some_classes, tapped, torch_limits
@@ -46,7 +47,7 @@ class MapHeads(nn.Module):
         return {name: self.heads[name](x_BD) for name, x_BD in self.features(x_BCHW).items()}
 
 
-FirstMaps = Stem | StemPart  # what may stand in `ConvNet.stem`
+FirstMaps = Stem | BareStem | StemPart  # what may stand in `ConvNet.stem`
 MapReadout = MeanMaps | MapReadoutPart  # what may stand in `ConvNet.readout`
 
 

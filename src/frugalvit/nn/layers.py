@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from frugalvit.errors import SpecError, at
+from frugalvit.nn.binary_block import BinaryBlock
+from frugalvit.nn.binary_merge import BinaryMerge, RealMerge
 from frugalvit.nn.block import Block, SummaryBlock
 from frugalvit.nn.dropout import Drop
 from frugalvit.nn.init import Init, Normal
@@ -125,5 +127,8 @@ Layer = (
     | PoolTokens
     | SeparablePool
     | ShiftedMerge
+    | BinaryBlock
+    | BinaryMerge
+    | RealMerge
     | LayerPart
 )

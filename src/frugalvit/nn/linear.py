@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from frugalvit.nn.binary_linear import Binary
 from frugalvit.nn.fp8 import Product, product_here
 from frugalvit.nn.init import Init, Normal, Zeros
 
@@ -90,4 +91,4 @@ def stackable(maps: tuple[nn.Module, ...]) -> bool:
     return len(products) == 1 and None not in products and len({getattr(one, "bias", None) is None for one in maps}) == 1
 
 
-Linear = Dense | Fp8 | LinearPart  # what may stand in a `linear` slot; adding here is the whole registration
+Linear = Dense | Fp8 | Binary | LinearPart  # what may stand in a `linear` slot; adding here is the whole registration

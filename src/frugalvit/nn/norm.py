@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from frugalvit.errors import SpecError
+from frugalvit.nn.binary_channels import TokenBatchNorm
 from frugalvit.nn.shape import Shape
 
 
@@ -54,4 +55,4 @@ class NormalizedSummary(nn.Module):
         return torch.cat([self.norm(x_BND[:, : self.summary]), x_BND[:, self.summary :]], dim=1)
 
 
-Norm = LayerNorm | SummaryNorm | NormPart
+Norm = LayerNorm | SummaryNorm | TokenBatchNorm | NormPart

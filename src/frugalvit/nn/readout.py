@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from frugalvit.errors import SpecError, at, suggestion
+from frugalvit.nn.binary_channels import TokenBatchNormalized
 from frugalvit.nn.linear import Dense, Linear
 from frugalvit.nn.norm import LayerNorm, Norm
 from frugalvit.nn.shape import Shape
@@ -51,8 +52,9 @@ class TokenHeads(nn.Module):
         self.places = places
 
     def features(self, x_BND: Tensor) -> dict[str, Tensor]:
-        """The normalized token that each head reads. The norm is per token, so the others need none."""
-        x_BSD = self.norm(x_BND[:, : max(self.places) + 1])
+        """The normalized token that each head reads. Where the norm is per token, the others need none."""
+        among_all = isinstance(self.norm, TokenBatchNormalized)
+        x_BSD = self.norm(x_BND if among_all else x_BND[:, : max(self.places) + 1])
         return {name: x_BSD[:, place] for name, place in zip(self.heads, self.places, strict=True)}
 
     def forward(self, x_BND: Tensor) -> dict[str, Tensor]:

@@ -25,10 +25,13 @@ from frugalvit.nn.score import GatePosition, HideSelf, LearnedScale, MixHeads, S
 from frugalvit.nn.shape import Size, pair
 from frugalvit.nn.t2t import TokensToTokens
 from frugalvit.spec import check, swap
+from frugalvit.zoo.binarize import binarized, with_binary_linears
 from frugalvit.zoo.grids import POOLING, shapes_of, transformer, with_pooling, with_spt
 
 __all__ = [
+    "binarized",
     "resized",
+    "with_binary_linears",
     "with_class_attention",
     "with_classes",
     "with_distillation",

@@ -22,7 +22,7 @@ from frugalvit.zoo import change
 
 T = TypeVar("T")
 SET_BY_KEYWORD = ("resized", "with_classes")  # a model's name is for its parts
-APART = ("find", "change", "grids")  # files of the folder that hold no families
+APART = ("find", "change", "grids", "binarize")  # files of the folder that hold no families
 
 
 @functools.cache

@@ -9,6 +9,7 @@ import torch
 
 from frugalvit.errors import SpecError
 from frugalvit.nn.attention import Attention
+from frugalvit.nn.binary_block import BinaryBlock
 from frugalvit.nn.block import Block
 from frugalvit.nn.init import Init, XavierNormal
 from frugalvit.nn.layers import Layer, Normalize
@@ -20,6 +21,7 @@ from frugalvit.nn.t2t import Shifts, TokensToTokens
 from frugalvit.nn.tokenizer import OverlappingPatches, Patches, ShiftedPatches, Tokenizer
 from frugalvit.spec import swap
 
+AROUND_BLOCKS = ("with_spt", "with_distillation", "with_mean_readout", "with_binary_linears", "binarized")
 POOLING = (MergePatches, PoolTokens, SeparablePool, ShiftedMerge)
 
 
@@ -95,9 +97,15 @@ def widened(factor: int) -> Callable[[Attention], Attention]:
 
 
 def transformer(model: Model, change: str) -> Model:
-    """The model, if it is the description of a transformer."""
+    """The model, if it is the description of a transformer, and one whose blocks the change can see into."""
     if not isinstance(model, Model):
         raise SpecError(f"{change} changes the description of a transformer (Model), and this is {type(model).__name__}.")
+    if change not in AROUND_BLOCKS and any(isinstance(layer, BinaryBlock) for layer in model.layers):
+        raise SpecError(
+            "the blocks of this model are binary, and this changes parts of blocks in full precision. Make such changes first, "
+            "then with_binary_linears(...).",
+            path="model.layers",
+        )
     return model
 
 
