@@ -1,0 +1,142 @@
+// fvit MODEL PICTURE...      the most probable classes of pictures
+// fvit bench MODEL           milliseconds a picture, and where they go
+// fvit trace MODEL PICTURE   every step's numbers, to standard output: for tests
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <numeric>
+#include <string>
+#include <thread>
+
+#include "frugalvit/model.h"
+
+namespace {
+
+using namespace frugalvit;
+
+int threads() {
+    const char* wanted = std::getenv("FRUGALVIT_THREADS");
+    const int count = wanted ? std::atoi(wanted) : static_cast<int>(std::thread::hardware_concurrency());
+    return std::clamp(count, 1, 256);
+}
+
+void print_best(const Program& program, const std::vector<float>& logits, const std::string& path) {
+    std::vector<int> order(logits.size());
+    std::iota(order.begin(), order.end(), 0);
+    const std::size_t shown = std::min<std::size_t>(5, order.size());
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(shown), order.end(),
+                      [&](int a, int b) { return logits[a] > logits[b]; });
+    double total = 0;
+    for (const float logit : logits) total += std::exp(static_cast<double>(logit) - logits[order[0]]);
+    std::printf("%s\n", path.c_str());
+    for (std::size_t i = 0; i < shown; ++i) {
+        const int c = order[i];
+        const std::string label = program.labels.empty() ? "class " + std::to_string(c) : program.labels[c];
+        std::printf("  %5.1f %%  %s\n", 100 * std::exp(static_cast<double>(logits[c]) - logits[order[0]]) / total,
+                    label.c_str());
+    }
+}
+
+int classify(const Model& model, int count, char** paths) {
+    Runner runner(model, threads());
+    std::vector<float> logits(model.classes());
+    for (int i = 0; i < count; ++i) {
+        runner.run(with_channels(read_picture(paths[i]), model.program().image.channels), logits.data());
+        print_best(model.program(), logits, paths[i]);
+    }
+    return 0;
+}
+
+Picture noise(int height, int width, int channels) {
+    Picture picture{height, width, channels, std::vector<std::uint8_t>(static_cast<std::size_t>(height) * width * channels)};
+    std::uint32_t state = 1;
+    for (std::uint8_t& pixel : picture.pixels) pixel = static_cast<std::uint8_t>((state = state * 1664525 + 1013904223) >> 24);
+    return picture;
+}
+
+int bench(const Model& model) {
+    constexpr int runs = 200;
+    Runner runner(model, threads());
+    const Picture picture = noise(375, 500, model.program().image.channels);
+    std::vector<float> logits(model.classes());
+    const auto timed = [&] {
+        const auto start = std::chrono::steady_clock::now();
+        runner.run(picture, logits.data());
+        return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    };
+    for (int i = 0; i < 20; ++i) timed();
+    std::vector<double> times;
+    for (int i = 0; i < runs; ++i) times.push_back(timed());
+    std::sort(times.begin(), times.end());
+    std::printf("%s: %s kernels, %d threads, a picture of 500 x 375 pixels, %d runs\n", model.program().name.c_str(),
+                model.kernels().name, threads(), runs);
+    std::printf("  %.3f ms a picture (median), %.3f the fastest, %.3f the slowest tenth\n", times[runs / 2], times[0],
+                times[runs * 9 / 10]);
+
+    // The steps of the fastest run: other programs on the machine disturb the slower ones.
+    std::vector<double> seconds(model.program().steps.size() + 2), fastest;
+    runner.seconds = &seconds;
+    double least = 1e9;
+    for (int i = 0; i < runs; ++i) {
+        std::fill(seconds.begin(), seconds.end(), 0.0);
+        const double time = timed();
+        if (time < least) {
+            least = time;
+            fastest = seconds;
+        }
+    }
+    std::map<std::string, double> kinds;
+    for (const Step& step : model.program().steps) {
+        const Buffer* buffer = step.kind == "pack" ? nullptr : &model.program().buffers[step.to];
+        const std::string size = buffer ? " " + std::to_string(buffer->rows) + " x " + std::to_string(buffer->columns) : "";
+        kinds[step.kind + size] += fastest[&step - model.program().steps.data()];
+    }
+    kinds["resize"] = fastest[fastest.size() - 2];
+    kinds["wait for other threads"] = fastest.back();
+    std::vector<std::pair<double, std::string>> sorted;
+    for (const auto& [kind, spent] : kinds) sorted.emplace_back(spent * 1000, kind);
+    std::sort(sorted.rbegin(), sorted.rend());
+    std::printf("  milliseconds of all threads together, in a run of %.3f ms:\n", least);
+    for (const auto& [spent, kind] : sorted) std::printf("  %8.3f  %s\n", spent, kind.c_str());
+    return 0;
+}
+
+// For each step its number, rows and columns as 32-bit integers, then the rows.
+int trace(const Model& model, const char* path) {
+    const Picture picture = with_channels(read_picture(path), model.program().image.channels);
+    const Image& image = model.program().image;
+    if (picture.height != image.height || picture.width != image.width)
+        throw FileError("trace: give a picture of the model's size");
+    Runner runner(model, 1);
+    runner.trace(picture.pixels.data(), [&](const Step& step, const float* rows) {
+        const Buffer& buffer = model.program().buffers[step.to];
+        const std::int32_t head[3] = {step.number, buffer.rows, buffer.columns};
+        std::fwrite(head, sizeof head, 1, stdout);
+        for (int row = 0; row < buffer.rows; ++row)
+            std::fwrite(rows + static_cast<std::size_t>(row) * padded(buffer.columns), sizeof(float), buffer.columns, stdout);
+    });
+    return 0;
+}
+
+int usage() {
+    std::fprintf(stderr, "usage: fvit MODEL PICTURE...   PNG, or binary PPM or PGM\n       fvit bench MODEL\n");
+    return 2;
+}
+
+}  // namespace
+
+int main(int count, char** words) try {
+    const std::string first = count > 1 ? words[1] : "";
+    const bool verb = first == "bench" || first == "trace";
+    if (count < 3 || (first == "trace" && count != 4) || (first == "bench" && count != 3)) return usage();
+    const Model model{PackedFile(read_bytes(words[verb ? 2 : 1]))};
+    if (first == "bench") return bench(model);
+    if (first == "trace") return trace(model, words[3]);
+    return classify(model, count - 2, words + 2);
+} catch (const std::exception& error) {
+    std::fprintf(stderr, "fvit: %s\n", error.what());
+    return 1;
+}

@@ -1,0 +1,67 @@
+"""Compares `fvit trace` with the numpy twin: bit for bit in float32, and every step by itself in float64.
+
+python agree.py FVIT MODEL [SEED]; the model is a name of packed.MODELS. Leaves with an error where something differs.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from packed import MODELS
+from twin import Twin
+
+TOLERANCE = 1e-5  # of a step's largest number
+FLIPS = 1e-3  # share of rows in which a hidden sign or an attended key may differ, where float64 rounds the other way
+DECIDES_INSIDE = ("mlp", "attention")
+
+
+def traced(fvit: str, packed: bytes, image_HWC: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    """The number and the rows of every step."""
+    with tempfile.TemporaryDirectory() as folder:
+        model, picture = Path(folder) / "model.fvit", Path(folder) / "picture.ppm"
+        model.write_bytes(packed)
+        picture.write_bytes(b"P6 %d %d 255\n" % (image_HWC.shape[1], image_HWC.shape[0]) + image_HWC.tobytes())
+        output = subprocess.run([fvit, "trace", model, picture], check=True, stdout=subprocess.PIPE).stdout
+    at, steps = 0, []
+    while at < len(output):
+        number, rows, columns = np.frombuffer(output, "<i4", 3, at)
+        values = np.frombuffer(output, "<f4", rows * columns, at + 12).reshape(rows, columns)
+        steps.append((int(number), values))
+        at += 12 + 4 * int(rows) * int(columns)
+    return steps
+
+
+def main(fvit: str, name: str, seed: int) -> None:
+    writer = MODELS[name](seed)
+    program = writer.program()
+    image_HWC = np.random.default_rng(seed + 1).integers(0, 256, (writer.image, writer.image, 3), dtype=np.uint8)
+    same, plain = Twin(program, writer.tensors, np.float32), Twin(program, writer.tensors, np.float64)
+    twin, seen = same.empty(), {key: value.astype(np.float64) for key, value in same.empty().items()}
+    worst, flipped = 0.0, 0
+    steps = traced(fvit, writer.encode(), image_HWC)
+    assert [number for number, _ in steps] == list(range(len(program["steps"])))
+    for number, values in steps:
+        step = program["steps"][number]
+        where = f"{name}, steps[{number}] ({step['kind']})"
+        twin[step["to"]] = same.run(step, twin, image_HWC)
+        unequal = int((twin[step["to"]] != values).sum())
+        assert unequal == 0, f"{where}: {unequal} of {values.size} numbers differ from the float32 twin"
+        expected = plain.run(step, seen, image_HWC)
+        error_N = np.abs(expected - values).max(axis=1) / max(1.0, np.abs(expected).max())
+        off = error_N > TOLERANCE
+        if step["kind"] in DECIDES_INSIDE:
+            assert off.mean() <= FLIPS, f"{where}: {off.sum()} of {len(off)} rows differ from float64"
+            flipped += int(off.sum())
+        else:
+            assert not off.any(), f"{where}: off by {error_N.max():.1e} from float64"
+        worst = max(worst, float(error_N[~off].max(initial=0)))
+        seen[step["to"]] = values.astype(np.float64)
+    print(f"{name}: {len(steps)} steps equal bit for bit; from float64 at most {worst:.1e}, {flipped} rows with a flipped sign")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 0)

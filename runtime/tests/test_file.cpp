@@ -1,0 +1,74 @@
+// A packed file is read back, and files that are not exactly right are refused with the reason.
+#include <cstring>
+
+#include "check.h"
+#include "frugalvit/model.h"
+#include "mutations.h"
+
+namespace {
+
+using namespace frugalvit;
+
+void load(std::vector<std::uint8_t> bytes) { Model model{PackedFile(std::move(bytes))}; }
+
+std::vector<std::uint8_t> replaced(const std::vector<std::uint8_t>& bytes, const std::string& old, const std::string& text) {
+    std::string whole(bytes.begin(), bytes.end());
+    const std::size_t at = whole.find(old);
+    check::that(at != std::string::npos && old.size() == text.size(), "the file holds " + old);
+    whole.replace(at, old.size(), text);
+    std::vector<std::uint8_t> out(whole.begin(), whole.end());
+    with_checksum(out);
+    return out;
+}
+
+}  // namespace
+
+int main(int, char** words) {
+    const std::vector<std::uint8_t> bytes = read_bytes(words[1]);
+    const Model model{PackedFile(bytes)};
+    check::that(model.program().name == "tiny" && model.classes() == 5, "the program is read");
+
+    const auto refuses = [&](const char* old, const char* text, const char* reason) {
+        check::refuses<FileError>([&] { load(replaced(bytes, old, text)); }, reason);
+    };
+    refuses("frugalvit-packed", "frugalvit-Packed", "not 'frugalvit-packed'");
+    refuses("\"version\":\"1\"", "\"version\":\"2\"", "version 1");
+    refuses("\"checksum\"", "\"checksam\"", "checksam");
+    refuses("\"F32\"", "\"F64\"", "F64");
+    refuses("\\\"kind\\\":\\\"mlp\\\"", "\\\"kind\\\":\\\"mlq\\\"", "unknown kind 'mlq'");
+    refuses("\\\"slope\\\"", "\\\"sloqe\\\"", "no 'slope'");
+    refuses("\\\"heads\\\":1", "\\\"heads\\\":3", "heads do not divide");
+    refuses("\\\"side\\\":2", "\\\"side\\\":3", "grid");
+    refuses("\\\"name\\\":", "\\\"nane\\\":", "no 'name'");
+    refuses("\\\"0x\\\":[64,16]", "\\\"0x\\\":[65,16]", "steps[");
+    refuses("\\\"0x\\\":[64,16]", "\\\"0x\\\":[64,17]", "steps[0]");
+
+    auto longer = bytes;
+    longer.push_back(0);
+    with_checksum(longer);
+    check::refuses<FileError>([&] { load(longer); }, "bytes after the last tensor");
+    auto damaged = bytes;
+    damaged[damaged.size() / 2] ^= 1;
+    check::refuses<FileError>([&] { load(damaged); }, "damaged");
+    auto huge = bytes;
+    std::memset(huge.data(), 0xFF, 8);
+    check::refuses<FileError>([&] { load(huge); }, "not a packed model");
+    for (std::size_t size = 0; size < 40; ++size)
+        check::refuses<FileError>([&] { load({bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size)}); }, "");
+
+    // The same logits for one thread, for more, and for a batch.
+    const std::size_t size = static_cast<std::size_t>(16) * 16 * 3;
+    std::vector<std::uint8_t> pixels(5 * size);
+    for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(i * i % 251);
+    std::vector<float> one(25), three(25), batch(25);
+    Runner alone(model, 1), together(model, 3);
+    for (std::size_t i = 0; i < 5; ++i) {
+        alone.run(pixels.data() + i * size, 1, one.data() + 5 * i);
+        together.run(pixels.data() + i * size, 1, three.data() + 5 * i);
+    }
+    together.run(pixels.data(), 5, batch.data());
+    check::that(one == three, "three threads give the logits of one");
+    check::that(one == batch, "a batch gives the logits of its pictures");
+    check::that(one[0] != one[5], "pictures differ");
+    return check::result();
+}

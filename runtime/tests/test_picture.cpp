@@ -1,0 +1,46 @@
+// Pictures: decoding, and with arguments HEIGHT WIDTH COVER_HEIGHT COVER_WIDTH FILTER PICTURE the framed pixels to standard
+// output.
+#include <cstdlib>
+#include <cstring>
+
+#include "check.h"
+#include "frugalvit/picture.h"
+
+namespace {
+
+using namespace frugalvit;
+
+std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+
+int frame(char** words) {
+    const Picture picture = read_picture(words[6]);
+    Image image{};
+    image.height = std::atoi(words[1]);
+    image.width = std::atoi(words[2]);
+    image.channels = picture.channels;
+    image.cover_height = std::atoi(words[3]);
+    image.cover_width = std::atoi(words[4]);
+    image.filter = words[5];
+    Framing framing(picture, image, select_kernels());
+    std::vector<std::uint8_t> pixels(static_cast<std::size_t>(image.height) * image.width * image.channels);
+    for (int row = 0; row < framing.rows(); ++row) framing.shrink_row(row);
+    for (int row = 0; row < image.height; ++row) framing.fill_row(row, pixels.data());
+    std::fwrite(pixels.data(), 1, pixels.size(), stdout);
+    return 0;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+    if (count == 7) return frame(words);
+    const Picture gray = decode_netpbm(bytes_of("P5 # a comment\n2 1\n255\nab"));
+    check::that(gray.width == 2 && gray.height == 1 && gray.channels == 1 && gray.pixels == bytes_of("ab"), "PGM");
+    const Picture color = with_channels(gray, 3);
+    check::that(color.pixels == bytes_of("aaabbb"), "gray as three channels");
+    check::that(with_channels(color, 1).pixels == gray.pixels, "three equal channels as gray");
+    check::refuses<FileError>([] { decode_netpbm(bytes_of("P6 2 2 255\nabc")); }, "too early");
+    check::refuses<FileError>([] { decode_netpbm(bytes_of("P6 99999 2 255\n")); }, "too large");
+    check::refuses<FileError>([] { decode_netpbm(bytes_of("P6 2 2 65535\n")); }, "8 bits");
+    check::refuses<FileError>([] { decode_png(bytes_of("\x89PNG")); }, "no signature");
+    return check::result();
+}
