@@ -28,6 +28,7 @@ from frugalvit.data.erase import EraseConstant
 from frugalvit.data.finish import normalize
 from frugalvit.data.mix import SwitchMix
 from frugalvit.data.randomness import Stream
+from frugalvit.measure.captured import Captured, captured
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 CLASSES = 100
@@ -63,24 +64,15 @@ def finishing(image_BCHW: Tensor, key: Tensor) -> Step:
     return step
 
 
-def captured(step: Step, key: Tensor) -> Callable[[], None]:
-    """The compiled step as a CUDA graph, the key's step counted up between replays."""
+def replayed(step: Step, key: Tensor) -> Captured:
+    """The compiled step as a CUDA graph, which counts the key's step up."""
     compiled = torch.compile(step, fullgraph=True, dynamic=False)
-    side_stream = torch.cuda.Stream()
-    side_stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side_stream):
-        for _ in range(3):
-            compiled()
-    torch.cuda.current_stream().wait_stream(side_stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+
+    def counted() -> None:
         compiled()
         key[1] += 1
 
-    def replay(kept: object = (compiled, key)) -> None:  # what the graph reads, which it does not keep
-        graph.replay()
-
-    return replay
+    return captured(counted)
 
 
 def milliseconds(step: Callable[[], object], count: int, device: str) -> float:
@@ -116,7 +108,7 @@ def main() -> None:
             image_BCHW = torch.randint(0, 256, size, dtype=torch.uint8).to(device)
             key = torch.tensor([3, 0]).to(device)
             step = make(image_BCHW, key)
-            timed: Callable[[], object] = captured(step, key) if device == "cuda" else step
+            timed: Callable[[], object] = replayed(step, key) if device == "cuda" else step
             milliseconds(timed, count, device)
             found = [milliseconds(timed, count, device) for _ in range(arguments.rounds)]
             launches = f", {kernels(timed)} kernels" if device == "cuda" else ""

@@ -38,6 +38,7 @@ from torch import Tensor, nn
 import frugalvit
 from frugalvit.data.batch import Batch
 from frugalvit.data.preprocess import Preprocess
+from frugalvit.measure.captured import captured
 from frugalvit.measure.latency import device_name, seconds
 from frugalvit.objective.distill import Distilled, HardLabel
 from frugalvit.objective.objective import Objective, Supervised
@@ -175,31 +176,6 @@ def training_step(loss: Loss, given: Given, optimizer: torch.optim.Optimizer) ->
         optimizer.zero_grad(set_to_none=True)
 
     return step
-
-
-@dataclass
-class Captured:
-    """A step as one CUDA graph. A graph does not keep what it reads (model, pictures, kernels), but the step does."""
-
-    graph: torch.cuda.CUDAGraph
-    step: Callable[[], None]
-
-    def __call__(self) -> None:
-        self.graph.replay()
-
-
-def captured(step: Callable[[], None]) -> Captured:
-    """The step as one CUDA graph, after some that compile and warm up."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return Captured(graph, step)
 
 
 def steps_of(case: Case, arguments: argparse.Namespace) -> dict[str, Callable[[], None]]:

@@ -16,7 +16,6 @@ import argparse
 import json
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ import torch
 import torch.nn.functional as F
 
 import frugalvit
+from frugalvit.measure.captured import captured
 from frugalvit.report.environment import short_commit
 from frugalvit.zoo.change import with_fixed_count_depth
 
@@ -47,31 +47,6 @@ def training_step(
         optimizer.zero_grad(set_to_none=True)
 
     return captured(step) if graph else step
-
-
-@dataclass
-class Captured:
-    """A step as one CUDA graph. A graph does not keep what it reads (model, pictures, kernels), but the step does."""
-
-    graph: torch.cuda.CUDAGraph
-    step: Callable[[], None]
-
-    def __call__(self) -> None:
-        self.graph.replay()
-
-
-def captured(step: Callable[[], None]) -> Captured:
-    """The step as one CUDA graph, after some that compile and warm up."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return Captured(graph, step)
 
 
 def timm_step(name: str, batch: int) -> Callable[[], None]:

@@ -118,8 +118,10 @@ def expected_without_draws(module: nn.Module, image_BCHW: Tensor) -> Tensor:
 
 
 def test_who_watches_a_block_sees_it() -> None:
-    module = Block(Attention(3)).build(Shape(24, 3, 4))[0]
-    x_BND = torch.zeros(2, 12, 24)
-    assert not trunk.pays(x_BND, [module])  # no CUDA
-    module.attention.register_forward_hook(lambda *_: None)
-    assert any(one._forward_hooks for one in module.modules())
+    first, second = (Block(Attention(3)).build(Shape(24, 3, 4))[0] for _ in range(2))
+    assert not trunk.watched([first, second])
+    hook = second.attention.register_forward_hook(lambda *_: None)
+    assert trunk.watched([first, second]) and not trunk.watched([first])
+    hook.remove()
+    first.register_forward_pre_hook(lambda *_: None)
+    assert trunk.watched([first, second]) and not trunk.watched([second])

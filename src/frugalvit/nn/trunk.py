@@ -64,12 +64,17 @@ def narrow_norm(norm: nn.Module) -> bool:
 def pays(x_BND: Tensor, blocks: Sequence[Any]) -> bool:
     """Whether to take this way: in rounded numbers, for many of them, on the way to gradients, and with nobody watching."""
     large = x_BND.is_cuda and torch.is_grad_enabled() and x_BND.numel() >= LEAST and products_dtype(x_BND) in ROUNDED
-    return large and not any(one._forward_hooks or one._forward_pre_hooks for block in blocks for one in block.modules())
+    return large and not watched(blocks)
+
+
+def watched(blocks: Sequence[Any]) -> bool:
+    """Whether a hook waits for one of the blocks or of their parts, which are not called here."""
+    return any(one._forward_hooks or one._forward_pre_hooks for block in blocks for one in block.modules())
 
 
 def through(blocks: Sequence[Any], x_BND: Tensor, draws: Sequence[Tensor | None]) -> Tensor:
     """The tokens behind all blocks; draws_RB for each of them, or None."""
-    keeps = [kept_of(block, x_BND, draw) for block, draw in zip(blocks, draws, strict=True)]
+    keeps = [computed_by(block, x_BND, draw) for block, draw in zip(blocks, draws, strict=True)]
     dtype = products_dtype(x_BND)
     y_KND = blocks[0].norm1(keeps[0].some(x_BND)).to(dtype)
     for index, (block, kept, draws_RB) in enumerate(zip(blocks, keeps, draws, strict=True)):
@@ -95,7 +100,7 @@ def joined(
     return new_BND, y_KND
 
 
-def kept_of(block: Any, x_BND: Tensor, draws_RB: Tensor | None) -> Kept:
+def computed_by(block: Any, x_BND: Tensor, draws_RB: Tensor | None) -> Kept:
     """The samples that a block computes."""
     kept = None if draws_RB is None else block.sum1.kept(len(x_BND))
     return kept or Kept(0, len(x_BND), len(x_BND))
