@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from frugalvit.nn import attention, mlp, trunk
+from frugalvit.nn import mlp, projection, trunk
 from frugalvit.nn.attention import Attention, MultiHead
 from frugalvit.nn.init import Normal, Zeros
 from frugalvit.nn.linear import Dense
@@ -152,7 +152,7 @@ def compare(module: MultiHead, shape: Shape, compiled: bool) -> None:
 def test_joined_gradients_of_many_tokens_are_those_of_the_definition(
     bias: Zeros | None, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "LEAST", 0)
+    monkeypatch.setattr(projection, "LEAST", 0)
     torch.manual_seed(0)
     module = Attention(3, linear=Dense(Normal(0.1), bias)).build(Shape(192, 14, 14, ("class",))).cuda()
     assert not module.short and module.qkv.summed == (bias is not None)

@@ -20,13 +20,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from frugalvit.errors import SpecError
 from frugalvit.measure.cost import cost
 from frugalvit.nn import fp8
-from frugalvit.nn.attention import Apart, Attention, Together
+from frugalvit.nn.attention import Attention
 from frugalvit.nn.block import Block
 from frugalvit.nn.fp8 import E4M3, E5M2, LEAST, fp8_linear, multiplied, product, rounded, rounded_linear
 from frugalvit.nn.init import Normal
 from frugalvit.nn.linear import Dense, DenseLinear, Fp8, Fp8Linear, stackable
 from frugalvit.nn.mlp import Mlp
 from frugalvit.nn.model import Model
+from frugalvit.nn.projection import Apart, Together
 from frugalvit.nn.score import GatePosition
 from frugalvit.nn.shape import Shape
 from frugalvit.recipes import digits as digits_recipes

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frugalvit.nn.attention import Attention, MultiHead, SkipAttention, Together
+from frugalvit.nn.attention import Attention, MultiHead, SkipAttention
 from frugalvit.nn.block import Block, SummaryBlock
 from frugalvit.nn.init import Normal
 from frugalvit.nn.layers import AddSinusoid, Normalize
@@ -18,6 +18,7 @@ from frugalvit.nn.linear import Dense
 from frugalvit.nn.mlp import Mlp
 from frugalvit.nn.norm import LayerNorm, SummaryNorm
 from frugalvit.nn.pooling import MergePatches, PoolTokens, SeparablePool, ShiftedMerge
+from frugalvit.nn.projection import Together
 from frugalvit.nn.readout import Mean
 from frugalvit.nn.residual import LayerScale
 from frugalvit.nn.scope import PatchesOnly, SummaryOnly, Windows

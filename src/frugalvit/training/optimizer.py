@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from frugalvit.errors import SpecError, suggestion
-from frugalvit.nn.attention import Together
 from frugalvit.nn.network import Network
+from frugalvit.nn.projection import Together
 from frugalvit.training.muon import MuonAndAdamW, Units
 
 
