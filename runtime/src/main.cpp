@@ -122,7 +122,7 @@ int trace(const Model& model, const char* path) {
 }
 
 int usage() {
-    std::fprintf(stderr, "usage: fvit MODEL PICTURE...   PNG, or binary PPM or PGM\n       fvit bench MODEL\n");
+    std::fprintf(stderr, "usage: fvit MODEL PICTURE...   JPEG, PNG, or binary PPM or PGM\n       fvit bench MODEL\n");
     return 2;
 }
 

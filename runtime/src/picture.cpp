@@ -54,16 +54,25 @@ private:
     std::size_t at_ = 0;
 };
 
+Picture decode(std::span<const std::uint8_t> bytes, int first) {
+    switch (first) {
+        case 0x89: return decode_png(bytes);
+        case 0xFF: return decode_jpeg(bytes);
+        default: return decode_netpbm(bytes);
+    }
+}
+
 }  // namespace
 
 Picture decode_netpbm(std::span<const std::uint8_t> bytes) { return Netpbm(bytes).read(); }
 
 Picture read_picture(const std::string& path) {
     const std::vector<std::uint8_t> bytes = read_bytes(path);
+    const int first = bytes.empty() ? 0 : bytes[0];
     try {
-        return !bytes.empty() && bytes[0] == 0x89 ? decode_png(bytes) : decode_netpbm(bytes);
+        return upright(decode(bytes, first), orientation(bytes));
     } catch (const FileError& error) {
-        throw FileError(path + ": " + error.what() + ". Give PNG, or binary PPM or PGM.");
+        throw FileError(path + ": " + error.what() + (first == 0xFF ? "." : ". Give JPEG, PNG, or binary PPM or PGM."));
     }
 }
 
