@@ -19,23 +19,38 @@ struct Avx512 {
     using Count = __m512i;
     using Table = __m512;
 
+    static constexpr int rows = 8;         // that share a load of weights
+    static constexpr int kept_words = 8;   // of weights in registers
+    static constexpr int real_panels = 2;  // of a real product at a time
+
     static Reals load(const float* from) { return _mm512_loadu_ps(from); }
     static Integers load(const std::uint32_t* from) { return _mm512_loadu_si512(from); }
     static void store(float* to, Reals x) { _mm512_storeu_ps(to, x); }
     static void store(std::uint32_t* to, Integers x) { _mm512_storeu_si512(to, x); }
     static Reals every(float x) { return _mm512_set1_ps(x); }
     static Integers every(std::uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
-    // x[index] of R rows, index below 32 * pairs: permutes are several times faster than a gather.
+    // x[index] of R rows, index below 32 * pairs, to rows that are `lanes` apart: permutes are several times faster than a
+    // gather.
     template <int R>
-    static void spread(const float* x, int stride, const std::int32_t* index, int pairs, Reals (&out)[R]) {
-        const Integers wanted = _mm512_loadu_si512(index), pair = _mm512_srli_epi32(wanted, 5);
-        for (int r = 0; r < R; ++r) out[r] = _mm512_permutex2var_ps(load(x + r * stride), wanted, load(x + r * stride + lanes));
-        for (int i = 1; i < pairs; ++i) {
-            const Mask here = _mm512_cmpeq_epi32_mask(pair, _mm512_set1_epi32(i));
-            const float* from = x + 2 * i * lanes;
+    static void spread(const float* x, int stride, const std::int32_t* index, int pairs, float* to) {
+        if (pairs == 1) spread_pairs<R, 1>(x, stride, index, to);
+        else if (pairs == 2) spread_pairs<R, 2>(x, stride, index, to);
+        else if (pairs == 4) spread_pairs<R, 4>(x, stride, index, to);
+        else
             for (int r = 0; r < R; ++r)
-                out[r] = _mm512_mask_mov_ps(
-                    out[r], here, _mm512_permutex2var_ps(load(from + r * stride), wanted, load(from + r * stride + lanes)));
+                for (int lane = 0; lane < lanes; ++lane) to[r * lanes + lane] = x[r * stride + index[lane]];
+    }
+    template <int R, int pairs>
+    static void spread_pairs(const float* x, int stride, const std::int32_t* index, float* to) {
+        const Integers wanted = _mm512_loadu_si512(index), pair = _mm512_srli_epi32(wanted, 5);
+        Mask here[pairs];
+        for (int i = 0; i < pairs; ++i) here[i] = _mm512_cmpeq_epi32_mask(pair, _mm512_set1_epi32(i));
+        for (int r = 0; r < R; ++r, x += stride, to += lanes) {
+            Reals out = _mm512_permutex2var_ps(load(x), wanted, load(x + lanes));
+            for (int i = 1; i < pairs; ++i)
+                out = _mm512_mask_mov_ps(
+                    out, here[i], _mm512_permutex2var_ps(load(x + 2 * i * lanes), wanted, load(x + (2 * i + 1) * lanes)));
+            store(to, out);
         }
     }
 
@@ -62,12 +77,6 @@ struct Avx512 {
     static void count(Count& count, Integers x) { count = _mm512_add_epi32(count, _mm512_popcnt_epi32(x)); }
     static Integers end_count(Count count, Integers) { return count; }
 
-    static __m128i widen(const std::uint8_t* four) {
-        int bytes;
-        std::memcpy(&bytes, four, sizeof bytes);
-        return _mm_cvtepu8_epi32(_mm_cvtsi32_si128(bytes));
-    }
-
     static Table table(const float* sixteen) { return load(sixteen); }
     static Reals lookup(Table table, Integers index) { return _mm512_permutexvar_ps(index, table); }  // index % 16
     static float sum_in_halves(Reals x) {
@@ -80,12 +89,27 @@ struct Avx512 {
 
 }  // namespace
 
+namespace {
+
+// Half registers with room for as many rows as whole ones.
+struct Half : Avx2 {
+    static constexpr int rows = 8;
+};
+
+// Long products are worth a lower clock.
+void real_by_depth(const Real& step, const float* x, const float* positions, float* y, int rows) {
+    if (step.in < 256) real<Half>(step, x, positions, y, rows);
+    else real<Avx512>(step, x, positions, y, rows);
+}
+
+}  // namespace
+
 // Steps that do nothing but arithmetic on reals take half registers: they wait for memory anyway, and many 512-bit
 // multiplications in a row make Intel's processors lower their clock by a fifth, for all steps that follow.
 const Kernels& avx512_kernels() {
     static const Kernels kernels{
-        "avx512",   affine<Avx2>, add<Avx2>,     linear<Avx512>, mlp<Avx512>,  pack_attention<Avx512>, attention<Avx512>,
-        pool<Avx2>, cross<Avx2>,  merge<Avx512>, real<Avx512>,   head<Avx512>, shrink<Avx512>,         blend<Avx512>};
+        "avx512",   affine<Half>, add<Half>,     linear<Avx512>, mlp<Avx512>, pack_attention<Avx512>, attention<Avx512>,
+        pool<Half>, cross<Half>,  merge<Avx512>, real_by_depth,  head<Half>,  shrink<Half>,           blend<Half>};
     return kernels;
 }
 

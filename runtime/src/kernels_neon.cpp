@@ -24,6 +24,10 @@ struct Neon {
     using Mask = Integers;
     using Table = const float*;
 
+    static constexpr int rows = 4;         // that share a load of weights
+    static constexpr int kept_words = 2;   // of weights in registers
+    static constexpr int real_panels = 1;  // of a real product at a time
+
     template <class Out, class Each>
     static Out each(Each&& each) {
         Out out;
@@ -50,12 +54,9 @@ struct Neon {
         return each<Integers>([&](int) { return vdupq_n_u32(x); });
     }
     template <int R>
-    static void spread(const float* x, int stride, const std::int32_t* index, int, Reals (&out)[R]) {
-        float row[lanes];
-        for (int r = 0; r < R; ++r) {
-            for (int lane = 0; lane < lanes; ++lane) row[lane] = x[r * stride + index[lane]];
-            out[r] = load(row);
-        }
+    static void spread(const float* x, int stride, const std::int32_t* index, int, float* to) {
+        for (int r = 0; r < R; ++r, x += stride, to += lanes)
+            for (int lane = 0; lane < lanes; ++lane) to[lane] = x[index[lane]];
     }
 
     static Reals add(const Reals& a, const Reals& b) {
@@ -123,6 +124,8 @@ struct Neon {
         const uint16x8_t wide = vmovl_u8(vcreate_u8(bytes));
         return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(wide)));
     }
+
+    static constexpr bool shrinks_pairs = false;
 
     static Table table(const float* sixteen) { return sixteen; }
     static Reals lookup(Table table, const Integers& index) {

@@ -172,10 +172,9 @@ void merge(const Merge& step, const float* x, float* y, Rows rows, Scratch&) {
     }
 }
 
-float real_product(const Real& step, const float* x, int stride, int c) {
+float real_product(const Real& step, const float* x, int c) {
     float sum = step.bias[c];
-    for (int i = 0; i < step.in; ++i)
-        sum = std::fma(x[i * stride], step.panels[(c / lanes * step.in + i) * lanes + c % lanes], sum);
+    for (int i = 0; i < step.in; ++i) sum = std::fma(x[i], step.panels[(c / lanes * step.in + i) * lanes + c % lanes], sum);
     return sum;
 }
 
@@ -183,13 +182,13 @@ void real(const Real& step, const float* x, const float* positions, float* y, in
     for (int row = 0; row < rows; ++row)
         for (int c = 0; c < step.out; ++c) {
             const int at = row * padded(step.out) + c;
-            y[at] = real_product(step, x + row / 8 * 8 * step.in + row % 8, 8, c) + positions[at];
+            y[at] = real_product(step, x + row * step.in, c) + positions[at];
         }
 }
 
 void head(const Real& step, const float* x, float* y, Rows panels) {
     const int end = std::min(step.out, (panels.first + panels.count) * lanes);
-    for (int c = panels.first * lanes; c < end; ++c) y[c] = real_product(step, x, 1, c);
+    for (int c = panels.first * lanes; c < end; ++c) y[c] = real_product(step, x, c);
 }
 
 std::uint8_t clipped(std::int32_t sum) { return static_cast<std::uint8_t>(std::clamp(sum >> Taps::precision, 0, 255)); }

@@ -19,7 +19,11 @@ struct Avx2 {
     };
     using Mask = Reals;
     using Count = Integers;  // numbers of bits, in bytes
-    using Table = const float*;
+    using Table = Reals;
+
+    static constexpr int rows = 4;         // that share a load of weights
+    static constexpr int kept_words = 2;   // of weights in registers
+    static constexpr int real_panels = 1;  // of a real product at a time
 
     static Reals load(const float* from) { return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)}; }
     static Integers load(const std::uint32_t* from) { return {half(from), half(from + 8)}; }
@@ -36,10 +40,9 @@ struct Avx2 {
         return {_mm256_set1_epi32(static_cast<int>(x)), _mm256_set1_epi32(static_cast<int>(x))};
     }
     template <int R>
-    static void spread(const float* x, int stride, const std::int32_t* index, int, Reals (&out)[R]) {
-        for (int r = 0; r < R; ++r)
-            out[r] = {_mm256_i32gather_ps(x + r * stride, half(index), 4),
-                      _mm256_i32gather_ps(x + r * stride, half(index + 8), 4)};
+    static void spread(const float* x, int stride, const std::int32_t* index, int, float* to) {
+        for (int r = 0; r < R; ++r, x += stride, to += lanes)
+            for (int lane = 0; lane < lanes; ++lane) to[lane] = x[index[lane]];
     }
 
     static Reals add(Reals a, Reals b) { return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)}; }
@@ -91,12 +94,39 @@ struct Avx2 {
         return _mm_cvtepu8_epi32(_mm_cvtsi32_si128(bytes));
     }
 
-    static Table table(const float* sixteen) { return sixteen; }
-    static Reals lookup(Table table, Integers index) {
-        const __m256i low_bits = _mm256_set1_epi32(15);
-        return {_mm256_i32gather_ps(table, _mm256_and_si256(index.low, low_bits), 4),
-                _mm256_i32gather_ps(table, _mm256_and_si256(index.high, low_bits), 4)};
+    // Two outputs of three channels at a time, each in half a register: pairs of inputs are multiplied by 16-bit weights.
+    static constexpr bool shrinks_pairs = true;
+    static void shrink_pair(const std::int16_t* weights, int pairs, const std::uint8_t* first, const std::uint8_t* second,
+                            std::uint8_t* to) {
+        const __m256i front =
+            _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1));
+        const __m256i back =
+            _mm256_broadcastsi128_si256(_mm_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1));
+        __m256i low = _mm256_set1_epi32(1 << (Taps::precision - 1)), high = _mm256_setzero_si256();
+        const auto multiply = [&](__m256i pixels) {
+            low = _mm256_add_epi32(low, _mm256_madd_epi16(pixels, half(weights)));
+            high = _mm256_add_epi32(high, _mm256_madd_epi16(pixels, half(weights + 16)));
+            weights += 32;
+        };
+        for (int pair = 0; pair < pairs; pair += 2, first += 12, second += 12) {
+            const __m256i pixels =
+                _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(first))),
+                                        _mm_loadu_si128(reinterpret_cast<const __m128i*>(second)), 1);
+            multiply(_mm256_shuffle_epi8(pixels, front));
+            multiply(_mm256_shuffle_epi8(pixels, back));
+        }
+        const __m256i sum =
+            _mm256_srai_epi32(_mm256_add_epi32(low, _mm256_slli_epi32(high, Taps::split_bits)), Taps::precision);
+        const __m256i words = _mm256_packus_epi32(sum, sum), bytes = _mm256_packus_epi16(words, words);
+        const std::uint32_t one = static_cast<std::uint32_t>(_mm256_cvtsi256_si32(bytes));
+        const std::uint32_t two = static_cast<std::uint32_t>(_mm256_extract_epi32(bytes, 4));
+        const std::uint64_t six = (one & 0xffffff) | std::uint64_t{two & 0xffffff} << 24;
+        std::memcpy(to, &six, 6);
     }
+
+    static Table table(const float* sixteen) { return load(sixteen); }
+    // Of each half of the table one entry, then one of the two by bit 3 of the index: gathers are slower.
+    static Reals lookup(Table table, Integers index) { return {lookup(table, index.low), lookup(table, index.high)}; }
     static float sum_in_halves(Reals x) {
         const __m256 eight = _mm256_add_ps(x.low, x.high);
         const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
@@ -105,6 +135,10 @@ struct Avx2 {
     }
 
 private:
+    static __m256 lookup(Table table, __m256i index) {
+        return _mm256_blendv_ps(_mm256_permutevar8x32_ps(table.low, index), _mm256_permutevar8x32_ps(table.high, index),
+                                _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
+    }
     static __m256i half(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
     static __m256i bits_of_bytes(__m256i x) {
         const __m256i counts =

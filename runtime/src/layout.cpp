@@ -108,8 +108,9 @@ std::size_t attention_words(const Attention& step) {
     return step.heads * (keys + values);
 }
 
-// Blocks of eight rows, with a word to spare where a row of bits ends in half a word.
-ScratchSize scratch_of(const Linear& step) { return {0, 8u * (words32(step.weights.in) + 1)}; }
+// Blocks of eight rows, with a word to spare where a row of bits ends in half a word; a linear step takes the signs of up to
+// 32 rows, some kernels in blocks of four.
+ScratchSize scratch_of(const Linear& step) { return {0, 8u * 8u * (words32(step.weights.in) + 1)}; }
 
 ScratchSize scratch_of(const Mlp& step) {
     const std::size_t stride = padded(step.dim);
@@ -118,7 +119,7 @@ ScratchSize scratch_of(const Mlp& step) {
 }
 
 ScratchSize scratch_of(const Attention& step) {
-    const std::size_t keys = padded(step.keys);
+    const std::size_t keys = 32u * words32(step.keys);
     return {8 * keys, 8u * (words32(step.head_width()) + 1 + words32(step.keys) + 1)};
 }
 

@@ -21,6 +21,9 @@ bool independent(const Program& program, const Phase& phase, const Step& next) {
     return true;
 }
 
+// Buffers start at different places of a page.
+std::size_t shift_of(std::size_t buffer) { return buffer * 7 % 16; }
+
 ScratchSize scratch_needed(const Operation& operation) {
     return std::visit(
         []<class T>(const T& step) -> ScratchSize {
@@ -66,48 +69,38 @@ struct Run {
     void operator()(const Cross& cross) const { kernels.cross(cross, from(0), to(), rows); }
     void operator()(const Merge& merge) const { kernels.merge(merge, from(0), to(), rows, scratch); }
 
-    // Rows of a real product are gathered eight at a time, side by side: `begin(row)` says where a row's numbers start, and
-    // `gather(begins, count, out)` collects them.
-    template <class Begin, class Gather>
-    void product(const Real& real, const Array<float>& positions, int first_row, Begin begin, Gather gather) const {
+    // `gather(row, out)` collects the numbers of one row of a real product.
+    template <class Gather>
+    void product(const Real& real, const Array<float>& positions, int first_row, Gather gather) const {
         float* gathered = scratch.reals.data();
         const std::size_t stride = padded(real.out);
-        for (int i = 0; i < rows.count; i += 8) {
-            decltype(begin(0)) begins[8];
-            for (int r = 0; r < 8; ++r) begins[r] = begin(rows.first + std::min(i + r, rows.count - 1));
-            gather(begins, gathered + i * real.in);
-        }
+        for (int i = 0; i < rows.count; ++i) gather(rows.first + i, gathered + i * real.in);
         kernels.real(real, gathered, positions.data() + rows.first * stride, to() + (first_row + rows.first) * stride,
                      rows.count);
     }
+    template <int channels>
+    void gather_patch(const std::uint8_t* corner, int side, float* out) const {
+        const int size = side * side;
+        for (int i = 0; i < side; ++i, corner += image.width * channels)
+            for (int j = 0; j < side; ++j, ++out)
+                for (int c = 0; c < channels; ++c) out[c * size] = image.normalized[c][corner[j * channels + c]];
+    }
     void operator()(const Patches& patches) const {
         const int side = patches.patch, channels = image.channels;
-        const auto begin = [&](int row) {
+        product(patches.product, patches.positions, patches.first, [&](int row, float* out) {
             const int top = row / patches.grid_width * side, left = row % patches.grid_width * side;
-            return space.pixels.data() + (top * image.width + left) * channels;
-        };
-        product(patches.product, patches.positions, patches.first, begin, [&](const std::uint8_t* const* begins, float* out) {
-            for (int c = 0; c < channels; ++c) {
-                const float* normalized = image.normalized[c].data();
-                for (int i = 0; i < side; ++i)
-                    for (int j = 0; j < side; ++j, out += 8) {
-                        const int at = (i * image.width + j) * channels + c;
-                        for (int r = 0; r < 8; ++r) out[r] = normalized[begins[r][at]];
-                    }
-            }
+            const std::uint8_t* corner = space.pixels.data() + (top * image.width + left) * channels;
+            if (channels == 3) gather_patch<3>(corner, side, out);
+            else gather_patch<1>(corner, side, out);
         });
     }
     void operator()(const MergeReal& merge) const {
         const int stride = padded(merge.in), coarse_width = merge.grid_width / 2;
-        const auto begin = [&](int row) -> const float* {
-            return from(0) + (row / coarse_width * 2 * merge.grid_width + row % coarse_width * 2) * stride;
-        };
-        product(merge.product, merge.positions, 0, begin, [&](const float* const* begins, float* out) {
-            for (int tap = 0; tap < 4; ++tap) {
-                const int at = (tap / 2 * merge.grid_width + tap % 2) * stride;
-                for (int c = 0; c < merge.in; ++c, out += 8)
-                    for (int r = 0; r < 8; ++r) out[r] = begins[r][at + c];
-            }
+        product(merge.product, merge.positions, 0, [&](int row, float* out) {
+            const float* corner = from(0) + (row / coarse_width * 2 * merge.grid_width + row % coarse_width * 2) * stride;
+            for (int tap = 0; tap < 4; ++tap)
+                std::memcpy(out + tap * merge.in, corner + (tap / 2 * merge.grid_width + tap % 2) * stride,
+                            merge.in * sizeof(float));
         });
     }
     void operator()(const Mean& mean) const {
@@ -128,13 +121,18 @@ std::vector<Phase> phases_of(const Program& program) {
     for (int i = 0; i < static_cast<int>(program.steps.size()); ++i) {
         const Step& step = program.steps[i];
         if (!phases.empty() && independent(program, phases.back(), step)) ++phases.back().steps;
-        else phases.push_back({i, 1, step.units});
+        else phases.push_back({i, 1, step.units, tile});
     }
+    constexpr int numbers = 2048;  // of a buffer's tile: several buffers fit in the first cache
+    for (Phase& phase : phases)
+        for (int i = phase.first_step; i < phase.first_step + phase.steps; ++i)
+            if (const int to = program.steps[i].to; to < program.packed_buffer())
+                phase.tile = std::min(phase.tile, std::max(8, numbers / program.buffers[to].columns));
     return phases;
 }
 
 Workspace::Workspace(const Program& program) {
-    for (const Buffer& buffer : program.buffers) buffers.emplace_back(buffer.size());
+    for (std::size_t i = 0; i < program.buffers.size(); ++i) buffers.emplace_back(program.buffers[i].size(), shift_of(i));
     std::size_t words = 0;
     for (const Step& step : program.steps)
         if (const auto* pack = std::get_if<PackAttention>(&step.operation))
@@ -181,26 +179,28 @@ Model::Model(const PackedFile& file, const Kernels& kernels)
 }
 
 ThreadMemory Model::memory() const {
-    ThreadMemory memory{{Array<float>(scratch_size_.reals), Array<std::uint32_t>(scratch_size_.bits)}, {}};
+    ThreadMemory memory{{Array<float>(scratch_size_.reals), Array<std::uint32_t>(scratch_size_.bits)}, {}, {}};
+    memory.buffers.resize(program_.buffers.size());
     for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
         const bool passes = std::any_of(passing_.begin(), passing_.end(), [&](const auto& phase) { return phase[i]; });
-        memory.rows.emplace_back(passes ? static_cast<std::size_t>(tile) * padded(program_.buffers[i].columns) : 0);
+        memory.rows.emplace_back(passes ? static_cast<std::size_t>(tile) * padded(program_.buffers[i].columns) : 0,
+                                 shift_of(i) + 5);
     }
     return memory;
 }
 
 void Model::run(int phase, Workspace& space, Rows rows, ThreadMemory& memory, std::vector<double>* seconds) const {
-    std::vector<float*> buffers(program_.buffers.size());
-    for (std::size_t i = 0; i < buffers.size(); ++i)
+    float** buffers = memory.buffers.data();
+    for (std::size_t i = 0; i < memory.buffers.size(); ++i)
         buffers[i] = passing_[phase][i]
                          ? memory.rows[i].data() - static_cast<std::ptrdiff_t>(rows.first) * padded(program_.buffers[i].columns)
                          : space.buffers[i].data();
-    const int first = phases_[phase].first_step, end = first + phases_[phase].steps;
-    for (int i = first; i < end; ++i) {
-        const Step& step = program_.steps[i];
+    const int first = phases_[phase].first_step, steps = phases_[phase].steps;
+    for (int i = 0; i < steps; ++i) {
+        const Step& step = program_.steps[first + i];
         const auto start = seconds ? Clock::now() : Clock::time_point{};
-        std::visit(Run{kernels_, program_.image, space, step, rows, memory.scratch, buffers.data()}, step.operation);
-        if (seconds) (*seconds)[i] += std::chrono::duration<double>(Clock::now() - start).count();
+        std::visit(Run{kernels_, program_.image, space, step, rows, memory.scratch, buffers}, step.operation);
+        if (seconds) (*seconds)[first + i] += std::chrono::duration<double>(Clock::now() - start).count();
     }
 }
 

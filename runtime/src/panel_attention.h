@@ -35,7 +35,7 @@ void pack_attention(const Attention& step, const float* key, const float* value,
         const int begin = head * width;
         std::uint32_t* keys = packed + head * (layout.key_size + layout.value_size);
         std::uint32_t* values = keys + layout.key_size;
-        in_blocks(step.keys, [&]<int R>(int first) {
+        in_blocks<V>(step.keys, [&]<int R>(int first) {
             sign_bits<V, R>(key + first * stride + begin, stride, step.key_threshold.data() + begin, width, bits);
             for (int word = 0; word < layout.head_words; ++word)
                 for (int r = 0; r < R; ++r) {
@@ -56,6 +56,70 @@ void pack_attention(const Attention& step, const float* key, const float* value,
     }
 }
 
+// Where the keys at the places of `count` queries begin.
+inline void find_shortcuts(const Attention& step, int first, int count, int* shortcut) {
+    const int stride = padded(step.width);
+    if (step.side == 1) {
+        for (int r = 0; r < count; ++r) shortcut[r] = (first + r) * stride;
+        return;
+    }
+    int column = first % step.grid_width, inside = column % step.side, key = step.key_row(first);
+    for (int r = 0; r < count; ++r) {
+        shortcut[r] = key * stride;
+        if (++inside == step.side) {
+            inside = 0;
+            ++key;
+        }
+        if (++column == step.grid_width) {
+            column = 0;
+            key = step.key_row(first + r + 1);
+        }
+    }
+}
+
+// A head's keys and values as pack_attention leaves them, and scratch memory: panel p of row r of scores is at
+// (p * block + r) * lanes.
+struct AttentionBlock {
+    const std::uint32_t *keys, *values;
+    std::uint32_t *bits, *chosen;
+    float* scores;
+};
+
+// Which keys each of R queries attends to, as bits, and how many they are.
+template <class V, int R, class Words>
+inline void choose_keys(const Attention& step, Words head_words, const AttentionBlock space, int (&number)[R]) {
+    const int last = panels(step.keys) - 1;
+    const auto coarse = V::table(step.coarse.data()), fine = V::table(step.fine.data());
+    const auto none = V::every(std::uint32_t{0});
+    typename V::Reals sum[R];
+    for (int r = 0; r < R; ++r) sum[r] = V::every(0.0f);
+    const auto score = [&](int panel, auto present) {
+        float* scores = space.scores + panel * block * lanes;
+        with_counts<V, Differ, R>(
+            space.keys + panel * head_words * lanes, head_words, space.bits, none, [&](int r, typename V::Integers total) {
+                const auto weight = present(V::multiply(V::lookup(coarse, V::sixteenth(total)), V::lookup(fine, total)));
+                sum[r] = V::add(sum[r], weight);
+                V::store(scores + r * lanes, weight);
+            });
+    };
+    for (int panel = 0; panel < last; ++panel) score(panel, [](typename V::Reals weight) { return weight; });
+    score(last, [&](typename V::Reals weight) { return V::first(weight, step.keys - last * lanes); });
+    for (int r = 0; r < R; ++r) {
+        sum[r] = V::every(step.limit * V::sum_in_halves(sum[r]));
+        number[r] = 0;
+        if (last % 2 == 0) V::store(space.scores + ((last + 1) * block + r) * lanes, V::every(0.0f));
+    }
+    for (int word = 0; word <= last / 2; ++word) {
+        const float *low = space.scores + 2 * word * block * lanes, *high = low + block * lanes;
+        for (int r = 0; r < R; ++r) {
+            const std::uint32_t bits = V::mask_bits(V::less(sum[r], V::load(low + r * lanes))) |
+                                       V::mask_bits(V::less(sum[r], V::load(high + r * lanes))) << 16;
+            space.chosen[word * block + r] = bits;
+            number[r] += std::popcount(bits);
+        }
+    }
+}
+
 template <class V>
 void attention(const Attention& step, const float* query, const float* key, const float* value, const std::uint32_t* packed,
                float* y, Rows rows, Scratch& scratch) {
@@ -63,63 +127,41 @@ void attention(const Attention& step, const float* query, const float* key, cons
     const AttentionLayout layout(step);
     const int stride = padded(step.width), width = step.head_width();
     std::uint32_t *bits = scratch.bits.data(), *chosen = bits + block * (layout.head_words + 1);
-    float* weights = scratch.reals.data();
-    const auto coarse = V::table(step.coarse.data()), fine = V::table(step.fine.data());
-    const int last = layout.key_panels - 1;
-    with_words(layout.head_words, [&](auto head_words) {
-        in_blocks(rows.count, [&]<int R>(int begin) {
+    const auto none = V::every(std::uint32_t{0});
+    const auto run = [&](auto head_words, auto key_words) {
+        in_blocks<V>(rows.count, [&]<int R>(int begin) {
             const int first = rows.first + begin;
-            int shortcut[R];
-            for (int r = 0; r < R; ++r) shortcut[r] = step.key_row(first + r) * stride;
+            int shortcut[R], number[R];
+            find_shortcuts(step, first, R, shortcut);
             for (int head = 0; head < step.heads; ++head) {
                 const std::uint32_t* keys = packed + head * (layout.key_size + layout.value_size);
-                const std::uint32_t* values = keys + layout.key_size;
+                const AttentionBlock space{keys, keys + layout.key_size, bits, chosen, scratch.reals.data()};
                 const int channel = head * width;
                 sign_bits<V, R>(query + first * stride + channel, stride, step.query_threshold.data() + channel, width, bits);
-                typename V::Reals sum[R];
-                for (int r = 0; r < R; ++r) sum[r] = V::every(0.0f);
-                for (int panel = 0; panel <= last; ++panel) {
-                    typename V::Integers total[R];
-                    for (int r = 0; r < R; ++r) total[r] = V::every(std::uint32_t{0});
-                    count_bits<V, Differ, R>(keys + panel * head_words * lanes, head_words, bits, total);
-                    for (int r = 0; r < R; ++r) {
-                        auto weight = V::multiply(V::lookup(coarse, V::sixteenth(total[r])), V::lookup(fine, total[r]));
-                        if (panel == last) weight = V::first(weight, step.keys - panel * lanes);
-                        sum[r] = V::add(sum[r], weight);
-                        V::store(weights + (panel * block + r) * lanes, weight);
-                    }
-                }
-                for (int r = 0; r < R; ++r) sum[r] = V::every(step.limit * V::sum_in_halves(sum[r]));
-                for (int panel = 0; panel <= last; ++panel)
-                    for (int r = 0; r < R; ++r)
-                        put_half(chosen, r, panel,
-                                 V::mask_bits(V::less(sum[r], V::load(weights + (panel * block + r) * lanes))));
-                if (layout.key_panels % 2)
-                    for (int r = 0; r < R; ++r) put_half(chosen, r, layout.key_panels, 0);
-                typename V::Reals number[R];
-                for (int r = 0; r < R; ++r) {
-                    int count = 0;
-                    for (int word = 0; word < layout.key_words; ++word) count += std::popcount(chosen[word * block + r]);
-                    number[r] = V::every(static_cast<float>(count));
-                }
+                choose_keys<V, R>(step, head_words, space, number);
                 for (int panel = 0; panel < layout.value_panels; ++panel) {
-                    typename V::Integers total[R];
-                    for (int r = 0; r < R; ++r) total[r] = V::every(std::uint32_t{0});
-                    count_bits<V, Meet, R>(values + panel * layout.key_words * lanes, layout.key_words, chosen, total);
                     const int c = channel + panel * lanes;
                     const PanelActivation<V> after(step.after, c / lanes);
                     const auto gain = V::load(step.after.gain.data() + c);
-                    for (int r = 0; r < R; ++r) {
-                        const int at = (first + r) * stride + c;
-                        const auto product = V::fma(V::to_real(total[r]), V::every(-2.0f), number[r]);
-                        auto v = V::add(V::fma(gain, product, after.bias), V::load(query + at));
-                        v = V::add(V::add(v, V::load(key + shortcut[r] + c)), V::load(value + shortcut[r] + c));
-                        V::store(y + at, after.bent(v));
-                    }
+                    const float* own = query + first * stride + c;
+                    float* to = y + first * stride + c;
+                    with_counts<V, Meet, R>(
+                        space.values + panel * key_words * lanes, key_words, chosen, none,
+                        [&](int r, typename V::Integers total) {
+                            const auto product =
+                                V::fma(V::to_real(total), V::every(-2.0f), V::every(static_cast<float>(number[r])));
+                            auto v = V::add(V::fma(gain, product, after.bias), V::load(own + r * stride));
+                            v = V::add(V::add(v, V::load(key + shortcut[r] + c)), V::load(value + shortcut[r] + c));
+                            V::store(to + r * stride, after.bent(v));
+                        });
                 }
             }
         });
-    });
+    };
+    const AnyWords<false> head_words{layout.head_words}, key_words{layout.key_words};
+    if (width == 64 && layout.key_words == 2) run(FixedWords<2>{}, FixedWords<2>{});
+    else if (width == 64) run(FixedWords<2>{}, key_words);
+    else run(head_words, key_words);
 }
 
 }  // namespace

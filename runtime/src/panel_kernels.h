@@ -13,43 +13,43 @@
 namespace frugalvit {
 namespace {
 
-inline constexpr int block = 8;  // rows that share one load of weights; scratch memory holds their numbers side by side
+inline constexpr int block = 8;          // rows that stand side by side in scratch memory
+inline constexpr int most_at_once = 32;  // rows whose signs are taken before their products
 
-// Calls work(first) with 1 to 8 rows as a template argument, as evenly as rows allow.
-template <class Work>
+template <int R, class Work>
+inline void with_rows(int count, int first, Work& work) {
+    if constexpr (R > 1)
+        if (count != R) return with_rows<R - 1>(count, first, work);
+    work.template operator()<R>(first);
+}
+
+// Calls work(first) with 1 to V::rows rows as a template argument, as evenly as rows allow: they share each load of weights.
+template <class V, class Work>
 inline void in_blocks(int rows, Work&& work) {
-    const int blocks = (rows + block - 1) / block;
+    static_assert(V::rows <= block);
+    const int blocks = (rows + V::rows - 1) / V::rows;
     for (int i = 0, first = 0; i < blocks; ++i) {
         const int count = (rows - first + blocks - i - 1) / (blocks - i);
-        switch (count) {
-            case 1: work.template operator()<1>(first); break;
-            case 2: work.template operator()<2>(first); break;
-            case 3: work.template operator()<3>(first); break;
-            case 4: work.template operator()<4>(first); break;
-            case 5: work.template operator()<5>(first); break;
-            case 6: work.template operator()<6>(first); break;
-            case 7: work.template operator()<7>(first); break;
-            default: work.template operator()<8>(first); break;
-        }
+        with_rows<V::rows>(count, first, work);
         first += count;
     }
 }
 
 // Word w of row r of a block of bits is bits[w * block + r]. Comparison masks come 16 bits at a time, half of a word.
-inline void put_half(std::uint32_t* bits, int row, int panel, std::uint32_t mask) {
-    const auto half = static_cast<std::uint16_t>(mask);
-    std::memcpy(reinterpret_cast<char*>(bits + panel / 2 * block + row) + panel % 2 * sizeof half, &half, sizeof half);
-}
-
 template <class V, int R>
 inline void sign_bits(const float* x, int stride, const float* threshold, int columns, std::uint32_t* bits) {
-    for (int panel = 0; panel < panels(columns); ++panel) {
-        const auto limit = V::load(threshold + panel * lanes);
+    const int count = panels(columns);
+    for (int panel = 0; panel + 2 <= count; panel += 2, bits += block) {
+        const float* from = x + panel * lanes;
+        const auto low = V::load(threshold + panel * lanes), high = V::load(threshold + (panel + 1) * lanes);
         for (int r = 0; r < R; ++r)
-            put_half(bits, r, panel, V::mask_bits(V::less(V::load(x + r * stride + panel * lanes), limit)));
+            bits[r] = V::mask_bits(V::less(V::load(from + r * stride), low)) |
+                      V::mask_bits(V::less(V::load(from + r * stride + lanes), high)) << 16;
     }
-    if (panels(columns) % 2)
-        for (int r = 0; r < R; ++r) put_half(bits, r, panels(columns), 0);
+    if (count % 2) {
+        const auto limit = V::load(threshold + (count - 1) * lanes);
+        for (int r = 0; r < R; ++r) bits[r] = V::mask_bits(V::less(V::load(x + r * stride + (count - 1) * lanes), limit));
+    }
 }
 
 struct Differ {  // products of ±1 and ±1
@@ -82,12 +82,56 @@ inline void count_bits(const std::uint32_t* panel, int words, const std::uint32_
     }
 }
 
-// Calls work with the number of words as a type where rows are short, so that the loop over words disappears.
-template <class Work>
-inline void with_words(int words, Work&& work) {
-    if (words == 2) work(std::integral_constant<int, 2>{});
-    else if (words == 4) work(std::integral_constant<int, 4>{});
-    else work(words);
+// How many words a row of bits has: known to the compiler, so that the weights of a panel stay in registers, or not.
+template <int N>
+struct FixedWords {
+    static constexpr int kept = N;
+    static constexpr bool odd = false;
+    constexpr operator int() const { return N; }
+};
+
+template <bool Odd>
+struct AnyWords {
+    static constexpr int kept = 0;
+    static constexpr bool odd = Odd;  // of the numbers in a row
+    int count;
+    constexpr operator int() const { return count; }
+};
+
+template <class V, class Work>
+inline void with_words(int depth, Work&& work) {
+    if constexpr (V::kept_words >= 8)
+        if (depth == 256) return work(FixedWords<8>{});
+    if constexpr (V::kept_words >= 4)
+        if (depth == 128) return work(FixedWords<4>{});
+    if (depth == 64) work(FixedWords<2>{});
+    else if (depth % 2) work(AnyWords<true>{words32(depth)});
+    else work(AnyWords<false>{words32(depth)});
+}
+
+// Calls each(r, bits) for R rows, where bits are those in which the row and the lanes of a panel differ or meet, plus `start`.
+template <class V, class How, int R, class Words, class Each>
+inline void with_counts(const std::uint32_t* panel, Words words, const std::uint32_t* bits, typename V::Integers start,
+                        Each&& each) {
+    if constexpr (Words::kept > 0) {
+        typename V::Integers weight[Words::kept];
+#pragma GCC unroll 8
+        for (int word = 0; word < Words::kept; ++word) weight[word] = V::load(panel + word * lanes);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+            auto count = V::begin_count(start);
+#pragma GCC unroll 8
+            for (int word = 0; word < Words::kept; ++word)
+                V::count(count, How::template apply<V>(weight[word], V::every(bits[word * block + r])));
+            each(r, V::end_count(count, start));
+        }
+    } else {
+        typename V::Integers total[R];
+        for (int r = 0; r < R; ++r) total[r] = start;
+        count_bits<V, How, R>(panel, words, bits, total);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) each(r, total[r]);
+    }
 }
 
 // The parameters of an activation for one panel. `twice` is -2 * gain: the product is -2 * (mismatches - depth / 2), exactly.
@@ -110,15 +154,13 @@ struct PanelActivation {
 template <class V>
 struct Centered {
     typename V::Integers start;
-    typename V::Reals rest;
-    bool odd;
 
-    explicit Centered(int depth)
-        : start(V::every(static_cast<std::uint32_t>(-(depth / 2)))), rest(V::every(0.5f)), odd(depth % 2 != 0) {}
+    explicit Centered(int depth) : start(V::every(static_cast<std::uint32_t>(-(depth / 2)))) {}
 
-    typename V::Reals value(typename V::Integers total) const {
-        const auto real = V::to_real(total);
-        return odd ? V::sub(real, rest) : real;
+    template <bool odd>
+    static typename V::Reals value(typename V::Integers total) {
+        if constexpr (odd) return V::sub(V::to_real(total), V::every(0.5f));
+        else return V::to_real(total);
     }
 };
 
@@ -146,28 +188,33 @@ void add(const Affine& step, const float* x, float* y, Rows rows) {
 
 template <class V>
 void linear(const Linear& step, const float* x, float* y, Rows rows, Scratch& scratch) {
-    const int in = step.weights.in, out_panels = panels(step.weights.out), stride = padded(in);
+    const int in = step.weights.in, out_panels = panels(step.weights.out), stride = padded(in), words32_in = words32(in);
     const Centered<V> centered(in);
-    std::uint32_t* bits = scratch.bits.data();
     const std::uint32_t* weights = step.weights.panels.data();
-    with_words(words32(in), [&](auto words) {
-        in_blocks(rows.count, [&]<int R>(int begin) {
-            const int at = (rows.first + begin) * stride;
-            sign_bits<V, R>(x + at, stride, step.threshold.data(), in, bits);
-            for (int panel = 0; panel < out_panels; ++panel) {
-                typename V::Integers total[R];
-                for (int r = 0; r < R; ++r) total[r] = centered.start;
-                count_bits<V, Differ, R>(weights + panel * words * lanes, words, bits, total);
-                const PanelActivation<V> after(step.after, panel);
-                const float* from = x + at + panel * lanes;
-                float* to = y + at + panel * lanes;
-                for (int r = 0; r < R; ++r) {
-                    const auto v =
-                        V::add(V::fma(after.twice, centered.value(total[r]), after.bias), V::load(from + r * stride));
-                    V::store(to + r * stride, after.bent(v));
+    with_words<V>(in, [&](auto words) {
+        for (int start = 0; start < rows.count; start += most_at_once) {
+            const int first = rows.first + start, count = rows.count - start < most_at_once ? rows.count - start : most_at_once;
+            std::uint32_t* bits = scratch.bits.data();
+            in_blocks<V>(count, [&]<int R>(int begin) {
+                sign_bits<V, R>(x + (first + begin) * stride, stride, step.threshold.data(), in, bits);
+                bits += words32_in * block;
+            });
+            bits = scratch.bits.data();
+            in_blocks<V>(count, [&]<int R>(int begin) {
+                const float* from = x + (first + begin) * stride;
+                float* to = y + (first + begin) * stride;
+                for (int panel = 0; panel < out_panels; ++panel, from += lanes, to += lanes) {
+                    const PanelActivation<V> after(step.after, panel);
+                    with_counts<V, Differ, R>(
+                        weights + panel * words * lanes, words, bits, centered.start, [&](int r, typename V::Integers total) {
+                            const auto product = Centered<V>::template value<words.odd>(total);
+                            const auto v = V::add(V::fma(after.twice, product, after.bias), V::load(from + r * stride));
+                            V::store(to + r * stride, after.bent(v));
+                        });
                 }
-            }
-        });
+                bits += words32_in * block;
+            });
+        }
     });
 }
 
@@ -188,71 +235,108 @@ void pool(const Pool& step, const float* x, float* y, Rows rows) {
     }
 }
 
+// Some columns of one row of the grid. `rows` are the tokens above and below, nearest first, with the distance of their
+// columns: 0 where they are zeros outside the grid.
+struct CrossRow {
+    const float* rows[4];
+    int steps[4];
+
+    CrossRow(const Cross& step, const float* z, int i, int j, int stride) {
+        static constexpr float zeros[lanes] = {};
+        static constexpr int away[4] = {-1, 1, -2, 2};
+        for (int side = 0; side < 4; ++side) {
+            const int row = i + away[side];
+            const bool inside = row >= 0 && row < step.height;
+            rows[side] = inside ? z + (row * step.grid_width + j) * stride : zeros;
+            steps[side] = inside ? stride : 0;
+        }
+    }
+};
+
 template <class V>
 void cross(const Cross& step, const float* z, float* x, Rows rows) {
-    const int stride = padded(step.columns), down = step.grid_width * stride;
+    const int stride = padded(step.columns), width = step.grid_width;
     const auto zero = V::every(0.0f);
-    for (int c = 0; c < stride; c += lanes) {
-        const auto center = V::load(step.center.data() + c), bias = V::load(step.bias.data() + c);
-        const auto near_rows = V::load(step.near_rows.data() + c), far_rows = V::load(step.far_rows.data() + c);
-        const auto near_columns = V::load(step.near_columns.data() + c), far_columns = V::load(step.far_columns.data() + c);
-        int i = rows.first / step.grid_width, j = rows.first % step.grid_width;
-        for (int row = rows.first; row < rows.first + rows.count; ++row) {
-            const float* at = z + row * stride + c;
-            const auto both = [&](int before, int after, int away, int step_size) {
-                return V::add(before >= away ? V::load(at - away * step_size) : zero,
-                              after > away ? V::load(at + away * step_size) : zero);
+    for (int done = 0; done < rows.count;) {
+        const int i = (rows.first + done) / width, j = (rows.first + done) % width;
+        const int count = rows.count - done < width - j ? rows.count - done : width - j;
+        const CrossRow near(step, z, i, j, stride);
+        for (int c = 0; c < stride; c += lanes) {
+            const auto center = V::load(step.center.data() + c), bias = V::load(step.bias.data() + c);
+            const auto near_rows = V::load(step.near_rows.data() + c), far_rows = V::load(step.far_rows.data() + c);
+            const auto near_columns = V::load(step.near_columns.data() + c), far_columns = V::load(step.far_columns.data() + c);
+            const float *at = z + (rows.first + done) * stride + c, *above[4];
+            for (int side = 0; side < 4; ++side) above[side] = near.rows[side] + (near.steps[side] ? c : 0);
+            float* to = x + (rows.first + done) * stride + c;
+            auto left2 = j >= 2 ? V::load(at - 2 * stride) : zero, left = j >= 1 ? V::load(at - stride) : zero;
+            auto here = V::load(at), right = j + 1 < width ? V::load(at + stride) : zero;
+            const auto next = [&](typename V::Reals right2) {
+                auto sum = V::fma(center, here, bias);
+                sum = V::fma(near_rows, V::add(V::load(above[0]), V::load(above[1])), sum);
+                sum = V::fma(far_rows, V::add(V::load(above[2]), V::load(above[3])), sum);
+                sum = V::fma(near_columns, V::add(left, right), sum);
+                sum = V::fma(far_columns, V::add(left2, right2), sum);
+                V::store(to, V::add(V::load(to), sum));
+                left2 = left;
+                left = here;
+                here = right;
+                right = right2;
+                at += stride;
+                to += stride;
+                for (int side = 0; side < 4; ++side) above[side] += near.steps[side];
             };
-            auto sum = V::fma(center, V::load(at), bias);
-            sum = V::fma(near_rows, both(i, step.height - i, 1, down), sum);
-            sum = V::fma(far_rows, both(i, step.height - i, 2, down), sum);
-            sum = V::fma(near_columns, both(j, step.grid_width - j, 1, stride), sum);
-            sum = V::fma(far_columns, both(j, step.grid_width - j, 2, stride), sum);
-            V::store(x + row * stride + c, V::add(V::load(x + row * stride + c), sum));
-            if (++j == step.grid_width) {
-                j = 0;
-                ++i;
-            }
+            const int whole = width - 2 - j < count ? width - 2 - j : count;
+            int k = 0;
+            for (; k < whole; ++k) next(V::load(at + 2 * stride));
+            for (; k < count; ++k) next(zero);
         }
+        done += count;
     }
 }
 
-// P panels of outputs at a time, so that a number of x is read once for all of them.
+// P panels of outputs at a time, so that a number of x is read once for all of them, and some inputs at a time, whose weights
+// stay in the cache for all rows; sums wait in y.
 template <class V, int P>
 inline void real_panels(const Real& step, int panel, const float* x, const float* positions, float* y, int rows) {
+    constexpr int most_inputs = 256;
     const int stride = padded(step.out), in = step.in;
     const float *weights = step.panels.data() + panel * in * lanes, *bias = step.bias.data() + panel * lanes;
-    for (int first = 0; first < rows; first += block) {
-        const float* from = x + first * in;
-        typename V::Reals sum[P][block];
-        for (int p = 0; p < P; ++p)
-            for (int r = 0; r < block; ++r) sum[p][r] = V::load(bias + p * lanes);
-        for (int i = 0; i < in; ++i) {
+    for (int start = 0; start < in; start += most_inputs) {
+        const int end = in - start < most_inputs ? in : start + most_inputs;
+        in_blocks<V>(rows, [&]<int R>(int first) {
+            const float *from = x + first * in, *place = positions + first * stride + panel * lanes;
+            float* to = y + first * stride + panel * lanes;
+            typename V::Reals sum[P][R];
+            for (int p = 0; p < P; ++p)
+                for (int r = 0; r < R; ++r) sum[p][r] = V::load(start ? to + r * stride + p * lanes : bias + p * lanes);
+            for (int i = start; i < end; ++i) {
 #pragma GCC unroll 8
-            for (int r = 0; r < block; ++r) {
-                const auto value = V::every(from[i * block + r]);
+                for (int r = 0; r < R; ++r) {
+                    const auto value = V::every(from[r * in + i]);
 #pragma GCC unroll 2
-                for (int p = 0; p < P; ++p) sum[p][r] = V::fma(value, V::load(weights + (p * in + i) * lanes), sum[p][r]);
+                    for (int p = 0; p < P; ++p) sum[p][r] = V::fma(value, V::load(weights + (p * in + i) * lanes), sum[p][r]);
+                }
             }
-        }
-        for (int r = 0; r < block && first + r < rows; ++r)
-            for (int p = 0; p < P; ++p) {
-                const int at = (first + r) * stride + (panel + p) * lanes;
-                V::store(y + at, V::add(sum[p][r], V::load(positions + at)));
-            }
+            for (int r = 0; r < R; ++r)
+                for (int p = 0; p < P; ++p) {
+                    const int at = r * stride + p * lanes;
+                    V::store(to + at, end == in ? V::add(sum[p][r], V::load(place + at)) : sum[p][r]);
+                }
+        });
     }
 }
 
 template <class V>
 void real(const Real& step, const float* x, const float* positions, float* y, int rows) {
     int panel = 0;
-    for (; panel + 2 <= panels(step.out); panel += 2) real_panels<V, 2>(step, panel, x, positions, y, rows);
-    if (panel < panels(step.out)) real_panels<V, 1>(step, panel, x, positions, y, rows);
+    for (; panel + V::real_panels <= panels(step.out); panel += V::real_panels)
+        real_panels<V, V::real_panels>(step, panel, x, positions, y, rows);
+    for (; panel < panels(step.out); ++panel) real_panels<V, 1>(step, panel, x, positions, y, rows);
 }
 
 template <class V>
 void head(const Real& step, const float* x, float* y, Rows wanted) {
-    in_blocks(wanted.count, [&]<int P>(int begin) {
+    in_blocks<V>(wanted.count, [&]<int P>(int begin) {
         const int first = wanted.first + begin;
         typename V::Reals sum[P];
         for (int p = 0; p < P; ++p) sum[p] = V::load(step.bias.data() + (first + p) * lanes);

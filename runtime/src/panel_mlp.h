@@ -18,52 +18,56 @@ struct MlpBlock {
           repeated(pooled + block * padded(step.dim)) {}
 };
 
+// Comparison masks of hidden panels are stored as they come, half of a word at a time.
+inline void put_half(std::uint32_t* bits, int row, int panel, std::uint32_t mask) {
+    const auto half = static_cast<std::uint16_t>(mask);
+    std::memcpy(reinterpret_cast<char*>(bits + panel / 2 * block + row) + panel % 2 * sizeof half, &half, sizeof half);
+}
+
 // Up: hidden signs, and averages of neighboring hidden channels; the hidden numbers themselves are never stored.
 template <class V, int R, class Words>
-inline void expand_rows(const Mlp& step, Words words, const MlpBlock& rows) {
+inline void expand_rows(const Mlp& step, Words words, const MlpBlock rows) {
     const int dim_panels = panels(step.dim), expand = step.expand, period = step.period / lanes;
     const Centered<V> centered(step.dim);
     const auto share = V::every(1.0f / static_cast<float>(expand));
     const std::uint32_t* weights = step.ordered_up.panels.data();
     const float* thresholds = step.ordered_threshold.data();
+    int panel = 0;
     for (int c = 0; c < dim_panels; ++c) {
-        const float* shortcuts = rows.repeated + c % period * block * lanes;
+        const float* shortcut = rows.repeated + c % period * block * lanes;
         typename V::Reals sum[R];
         for (int r = 0; r < R; ++r) sum[r] = V::every(0.0f);
-        for (int e = 0; e < expand; ++e) {
-            const int panel = c * expand + e;
-            typename V::Integers total[R];
-            for (int r = 0; r < R; ++r) total[r] = centered.start;
-            count_bits<V, Differ, R>(weights + panel * words * lanes, words, rows.bits, total);
+        for (int e = 0; e < expand; ++e, ++panel, shortcut += period * block * lanes) {
             const PanelActivation<V> after(step.ordered_after, panel);
             const auto threshold = V::load(thresholds + panel * lanes);
-            const float* shortcut = shortcuts + e * period * block * lanes;
-#pragma GCC unroll 8
-            for (int r = 0; r < R; ++r) {
-                const auto v = V::add(V::fma(after.twice, centered.value(total[r]), after.bias), V::load(shortcut + r * lanes));
-                const auto y = after.bent(v);
-                sum[r] = V::add(sum[r], y);
-                put_half(rows.hidden, r, panel, V::mask_bits(V::less(y, threshold)));
-            }
+            with_counts<V, Differ, R>(
+                weights + panel * words * lanes, words, rows.bits, centered.start, [&](int r, typename V::Integers total) {
+                    const auto product = Centered<V>::template value<words.odd>(total);
+                    const auto v = V::add(V::fma(after.twice, product, after.bias), V::load(shortcut + r * lanes));
+                    const auto y = after.bent(v);
+                    sum[r] = V::add(sum[r], y);
+                    put_half(rows.hidden, r, panel, V::mask_bits(V::less(y, threshold)));
+                });
         }
         for (int r = 0; r < R; ++r) V::store(rows.pooled + (c * block + r) * lanes, V::multiply(sum[r], share));
     }
 }
 
-template <class V, int R>
-inline void reduce_rows(const Mlp& step, const MlpBlock& rows, float* y) {
+template <class V, int R, bool odd>
+inline void reduce_rows(const Mlp& step, const MlpBlock rows, float* y) {
     const int dim_panels = panels(step.dim), stride = padded(step.dim), words = words32(step.expand * stride);
     const Centered<V> centered(step.dim * step.expand);
+    const std::uint32_t* weights = step.ordered_down.panels.data();
     for (int panel = 0; panel < dim_panels; ++panel) {
-        typename V::Integers total[R];
-        for (int r = 0; r < R; ++r) total[r] = centered.start;
-        count_bits<V, Differ, R>(step.ordered_down.panels.data() + panel * words * lanes, words, rows.hidden, total);
         const PanelActivation<V> after(step.down.after, panel);
         const float* shortcut = rows.pooled + panel * block * lanes;
-        for (int r = 0; r < R; ++r) {
-            const auto v = V::add(V::fma(after.twice, centered.value(total[r]), after.bias), V::load(shortcut + r * lanes));
-            V::store(y + r * stride + panel * lanes, after.bent(v));
-        }
+        with_counts<V, Differ, R>(weights + panel * words * lanes, AnyWords<odd>{words}, rows.hidden, centered.start,
+                                  [&](int r, typename V::Integers total) {
+                                      const auto product = Centered<V>::template value<odd>(total);
+                                      const auto v =
+                                          V::add(V::fma(after.twice, product, after.bias), V::load(shortcut + r * lanes));
+                                      V::store(y + r * stride + panel * lanes, after.bent(v));
+                                  });
     }
 }
 
@@ -72,20 +76,19 @@ void mlp(const Mlp& step, const float* x, float* y, Rows rows, Scratch& scratch)
     const int stride = padded(step.dim), hidden_panels = step.expand * panels(step.dim);
     const int repeated_panels = step.expand * step.period / lanes;
     const MlpBlock space(step, scratch);
-    with_words(words32(step.dim), [&](auto words) {
-        in_blocks(rows.count, [&]<int R>(int begin) {
+    with_words<V>(step.dim, [&, space](auto words) {
+        in_blocks<V>(rows.count, [&, space]<int R>(int begin) {
             const float* from = x + (rows.first + begin) * stride;
+            float* to = y + (rows.first + begin) * stride;
             sign_bits<V, R>(from, stride, step.up.threshold.data(), step.dim, space.bits);
-            for (int panel = 0; panel < repeated_panels; ++panel) {
-                typename V::Reals out[R];
+            for (int panel = 0; panel < repeated_panels; ++panel)
                 V::template spread<R>(from + step.from[panel], stride, step.repeat.data() + panel * lanes, step.pairs[panel],
-                                      out);
-                for (int r = 0; r < R; ++r) V::store(space.repeated + (panel * block + r) * lanes, out[r]);
-            }
+                                      space.repeated + panel * block * lanes);
             if (hidden_panels % 2)
                 for (int r = 0; r < R; ++r) put_half(space.hidden, r, hidden_panels, 0);
             expand_rows<V, R>(step, words, space);
-            reduce_rows<V, R>(step, space, y + (rows.first + begin) * stride);
+            if (step.dim * step.expand % 2) reduce_rows<V, R, true>(step, space, to);
+            else reduce_rows<V, R, false>(step, space, to);
         });
     });
 }
@@ -97,7 +100,7 @@ void merge(const Merge& step, const float* x, float* y, Rows rows, Scratch& scra
     const Centered<V> centered(4 * step.in);
     std::uint32_t* bits = scratch.bits.data();
     float* mean = scratch.reals.data();  // repeated to the width of the output
-    in_blocks(rows.count, [&]<int R>(int begin) {
+    in_blocks<V>(rows.count, [&]<int R>(int begin) {
         const int first = rows.first + begin;
         for (int r = 0; r < R; ++r) {
             const int corner = (first + r) / coarse_width * 2 * step.grid_width + (first + r) % coarse_width * 2;
@@ -118,16 +121,17 @@ void merge(const Merge& step, const float* x, float* y, Rows rows, Scratch& scra
                 std::memcpy(means + copy, means, step.in * sizeof(float));
         }
         for (int panel = 0; panel < panels(step.out); ++panel) {
-            typename V::Integers total[R];
-            for (int r = 0; r < R; ++r) total[r] = centered.start;
-            count_bits<V, Differ, R>(step.weights.panels.data() + panel * words * lanes, words, bits, total);
             const PanelActivation<V> after(step.after, panel);
-            for (int r = 0; r < R; ++r) {
-                const int at = (first + r) * out_stride + panel * lanes;
-                const auto v = V::add(V::fma(after.twice, centered.value(total[r]), after.bias),
-                                      V::load(mean + r * out_stride + panel * lanes));
-                V::store(y + at, V::add(after.bent(v), V::load(step.positions.data() + at)));
-            }
+            const float *shortcut = mean + panel * lanes,
+                        *positions = step.positions.data() + first * out_stride + panel * lanes;
+            float* to = y + first * out_stride + panel * lanes;
+            with_counts<V, Differ, R>(
+                step.weights.panels.data() + panel * words * lanes, AnyWords<false>{words}, bits, centered.start,
+                [&](int r, typename V::Integers total) {
+                    const auto v =
+                        V::add(V::fma(after.twice, V::to_real(total), after.bias), V::load(shortcut + r * out_stride));
+                    V::store(to + r * out_stride, V::add(after.bent(v), V::load(positions + r * out_stride)));
+                });
         }
     });
 }

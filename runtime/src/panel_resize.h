@@ -15,23 +15,28 @@ inline std::uint8_t clipped(std::int32_t sum) {
 
 // Three channels and the byte behind them, which belongs to the next pixel.
 template <class V>
-inline void shrink_colors(const Taps& taps, const std::uint8_t* from, std::uint8_t* to, int outputs) {
-    const std::int32_t* weights = taps.weights.data();
-    for (int x = 0; x < outputs; ++x, weights += taps.count, to += 3) {
+inline void shrink_colors(const Taps& taps, const std::uint8_t* from, std::uint8_t* to, int first, int outputs) {
+    for (int x = first; x < outputs; ++x) {
+        const std::int32_t* weights = taps.weights.data() + static_cast<std::size_t>(x) * taps.count;
         const std::uint8_t* pixel = from + taps.begin[x] * 3;
         FourSums sum = FourSums{} + (1 << (Taps::precision - 1));
         for (int i = 0; i < taps.count; ++i) sum += FourSums(V::widen(pixel + 3 * i)) * weights[i];
         sum >>= Taps::precision;
         sum = sum < 0 ? FourSums{} : sum;
         sum = sum > 255 ? FourSums{} + 255 : sum;
-        for (int c = 0; c < 3; ++c) to[c] = static_cast<std::uint8_t>(sum[c]);
+        for (int c = 0; c < 3; ++c) to[3 * x + c] = static_cast<std::uint8_t>(sum[c]);
     }
 }
 
 template <class V>
 void shrink(const Taps& taps, const std::uint8_t* from, std::uint8_t* to, int outputs, int channels) {
-    if (channels == 3) return shrink_colors<V>(taps, from, to, outputs);
-    reference_kernels().shrink(taps, from, to, outputs, channels);
+    if (channels != 3) return reference_kernels().shrink(taps, from, to, outputs, channels);
+    int done = 0;
+    if constexpr (V::shrinks_pairs)
+        for (; done + 2 <= outputs; done += 2)
+            V::shrink_pair(taps.split.data() + static_cast<std::size_t>(done) * taps.split_size(), taps.pairs,
+                           from + taps.begin[done] * 3, from + taps.begin[done + 1] * 3, to + done * 3);
+    shrink_colors<V>(taps, from, to, done, outputs);
 }
 
 template <class V>

@@ -48,10 +48,26 @@ Taps::Taps(int in, int out, int first, int outputs, const std::string& filter) {
             weight[x] = static_cast<std::int32_t>(share < 0 ? share - 0.5 : share + 0.5);
         }
     }
+    pairs = (count + 3) / 4 * 2;
+    split = Array<std::int16_t>((outputs + 1) / 2 * 2 * split_size());
+    for (int i = 0; i < outputs; ++i)
+        for (int x = 0; x < count; ++x) {
+            const std::int32_t weight = weights[static_cast<std::size_t>(i) * count + x];
+            std::int16_t* low = split.data() + i / 2 * 2 * split_size() + x / 2 * 32 + i % 2 * 8 + x % 2;
+            for (int channel = 0; channel < 3; ++channel) {
+                low[2 * channel] = static_cast<std::int16_t>(weight & ((1 << split_bits) - 1));
+                low[2 * channel + 16] = static_cast<std::int16_t>(weight >> split_bits);
+            }
+        }
 }
 
-Framing::Framing(const Picture& picture, const Image& image, const Kernels& kernels)
-    : picture_(picture), kernels_(kernels), height_(image.height), width_(image.width) {
+Framing::Framing(const PictureView& picture, const Image& image, const Kernels& kernels)
+    : kernels_(kernels),
+      high_(picture.height),
+      wide_(picture.width),
+      channels_(picture.channels),
+      height_(image.height),
+      width_(image.width) {
     if (picture.channels != image.channels) throw FileError("a picture whose channels are not the model's");
     const double scale = std::max(static_cast<double>(image.cover_height) / picture.height,
                                   static_cast<double>(image.cover_width) / picture.width);
@@ -74,23 +90,30 @@ Framing::Framing(const Picture& picture, const Image& image, const Kernels& kern
     narrow_.resize(static_cast<std::size_t>(row_count_) * width_ * picture.channels);
 }
 
-void Framing::shrink_row(int row) {
-    const int channels = picture_.channels;
-    const std::uint8_t* from = picture_.pixels.data() + static_cast<std::size_t>(first_row_ + row) * picture_.width * channels;
+bool Framing::fits(const PictureView& picture) const {
+    return picture.height == high_ && picture.width == wide_ && picture.channels == channels_;
+}
+
+void Framing::shrink_row(const PictureView& picture, int row) {
+    const int channels = channels_;
+    const std::uint8_t* from = picture.pixels.data() + static_cast<std::size_t>(first_row_ + row) * wide_ * channels;
     std::uint8_t* to = narrow_.data() + static_cast<std::size_t>(row) * width_ * channels;
     if (keep_width_) {
         std::memcpy(to, from + left_ * channels, static_cast<std::size_t>(width_) * channels);
-    } else if (first_row_ + row < picture_.height - 1) {
+        return;
+    }
+    const std::size_t size = static_cast<std::size_t>(wide_) * channels;
+    if (from + size + Taps::margin <= picture.pixels.data() + picture.pixels.size()) {
         kernels_.shrink(across_, from, to, width_, channels);
-    } else {  // no byte behind the last row
-        std::vector<std::uint8_t> copy(from, from + static_cast<std::size_t>(picture_.width) * channels);
-        copy.push_back(0);
+    } else {  // too few bytes behind the last rows
+        std::vector<std::uint8_t> copy(from, from + size);
+        copy.resize(size + Taps::margin);
         kernels_.shrink(across_, copy.data(), to, width_, channels);
     }
 }
 
 void Framing::fill_row(int row, std::uint8_t* pixels) {
-    const int line = width_ * picture_.channels;
+    const int line = width_ * channels_;
     std::uint8_t* to = pixels + static_cast<std::size_t>(row) * line;
     if (keep_height_) {
         std::memcpy(to, narrow_.data() + static_cast<std::size_t>(row) * line, line);

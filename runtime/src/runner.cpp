@@ -16,7 +16,7 @@ double since(Clock::time_point start) { return std::chrono::duration<double>(Clo
 // The units of a phase, dealt out in tiles: each thread has a share next to each other, and takes from others' when done.
 class Runner::Shares {
 public:
-    Shares(int units, int threads) : units_(units), next_(threads) {
+    Shares(int units, int tile, int threads) : units_(units), next_(threads) {
         const int rounds = (units + threads * tile - 1) / (threads * tile);
         tiles_ = std::min(units, threads * rounds);
     }
@@ -56,7 +56,7 @@ private:
 Runner::Runner(const Model& model, int threads) : model_(model), team_(threads) {
     for (int thread = 0; thread < threads; ++thread) memory_.push_back(model.memory());
     workspaces_.push_back(std::make_unique<Workspace>(model.program()));
-    for (const Phase& phase : model.phases()) shares_.push_back(std::make_unique<Shares>(phase.units, threads));
+    for (const Phase& phase : model.phases()) shares_.push_back(std::make_unique<Shares>(phase.units, phase.tile, threads));
 }
 
 Runner::~Runner() = default;
@@ -65,7 +65,7 @@ void Runner::run_alone(const std::uint8_t* pixels, float* logits, int thread) {
     Workspace& space = *workspaces_[thread];
     std::memcpy(space.pixels.data(), pixels, space.pixels.size());
     for (int phase = 0; phase < static_cast<int>(model_.phases().size()); ++phase) {
-        const int units = model_.phases()[phase].units;
+        const int units = model_.phases()[phase].units, tile = model_.phases()[phase].tile;
         for (int first = 0; first < units; first += tile)
             model_.run(phase, space, {first, std::min(tile, units - first)}, memory_[thread], nullptr);
     }
@@ -105,11 +105,12 @@ void Runner::run(const std::uint8_t* pixels, int pictures, float* logits) {
     });
 }
 
-void Runner::run(const Picture& picture, float* logits) {
+void Runner::run(const PictureView& picture, float* logits) {
     const Image& image = model_.program().image;
-    Framing framing(picture, image, model_.kernels());
+    if (!framing_ || !framing_->fits(picture)) framing_ = std::make_unique<Framing>(picture, image, model_.kernels());
+    Framing& framing = *framing_;
     Workspace& space = *workspaces_[0];
-    Shares source(framing.rows(), team_.size()), target(image.height, team_.size());
+    Shares source(framing.rows(), tile, team_.size()), target(image.height, tile, team_.size());
     source.reset();
     target.reset();
     for (auto& shares : shares_) shares->reset();
@@ -117,7 +118,7 @@ void Runner::run(const Picture& picture, float* logits) {
     team_.run([&](int thread) {
         const auto start = Clock::now();
         for (Rows rows = source.take(thread); rows.count; rows = source.take(thread))
-            for (int row = rows.first; row < rows.first + rows.count; ++row) framing.shrink_row(row);
+            for (int row = rows.first; row < rows.first + rows.count; ++row) framing.shrink_row(picture, row);
         team_.wait_for_all();
         for (Rows rows = target.take(thread); rows.count; rows = target.take(thread))
             for (int row = rows.first; row < rows.first + rows.count; ++row) framing.fill_row(row, space.pixels.data());

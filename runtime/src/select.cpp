@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "features_x86.h"
 #include "frugalvit/kernels.h"
 
 namespace frugalvit {
@@ -20,10 +21,9 @@ const Kernels* const* available_kernels() {
         int count = 0;
         list[count++] = &reference_kernels();
 #if defined(FRUGALVIT_X86)
-        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) list[count++] = &avx2_kernels();
-        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vpopcntdq"))
-            list[count++] = &avx512_kernels();
+        const X86Features has;
+        if (has.avx2) list[count++] = &avx2_kernels();
+        if (has.avx512) list[count++] = &avx512_kernels();
 #elif defined(FRUGALVIT_NEON)
         list[count++] = &neon_kernels();
 #endif

@@ -23,7 +23,7 @@ int frame(char** words) {
     image.filter = words[5];
     Framing framing(picture, image, select_kernels());
     std::vector<std::uint8_t> pixels(static_cast<std::size_t>(image.height) * image.width * image.channels);
-    for (int row = 0; row < framing.rows(); ++row) framing.shrink_row(row);
+    for (int row = 0; row < framing.rows(); ++row) framing.shrink_row(picture, row);
     for (int row = 0; row < image.height; ++row) framing.fill_row(row, pixels.data());
     std::fwrite(pixels.data(), 1, pixels.size(), stdout);
     return 0;

@@ -123,6 +123,14 @@ struct Taps {
     std::vector<int> begin;             // the first of them
     std::vector<std::int32_t> weights;  // [output][count]
 
+    // The same for kernels that multiply 16-bit numbers, two inputs and two outputs at a time: a weight is
+    // high * 2^split_bits + low. [output / 2][pair][low, high][output % 2][8]: both weights of the pair, for three channels.
+    static constexpr int split_bits = 12;
+    static constexpr int margin = 16;
+    int pairs = 0;  // even
+    Array<std::int16_t> split;
+    std::size_t split_size() const { return static_cast<std::size_t>(pairs) * 16; }  // of an output
+
     Taps() = default;
     // Outputs `first` to `first + outputs - 1` of `out`, from `in` inputs.
     Taps(int in, int out, int first, int outputs, const std::string& filter);
@@ -142,11 +150,10 @@ struct Kernels {
     void (*pool)(const Pool&, const float* x, float* y, Rows);
     void (*cross)(const Cross&, const float* z, float* x, Rows);
     void (*merge)(const Merge&, const float* x, float* y, Rows, Scratch&);
-    // Rows of x stand side by side in blocks of eight, the last block filled up: number i of row r is
-    // x[(r / 8 * in + i) * 8 + r % 8].
+    // Rows of x have no padding.
     void (*real)(const Real&, const float* x, const float* positions, float* y, int rows);
     void (*head)(const Real&, const float* x, float* y, Rows panels);  // one row
-    // A row of pixels made narrower or wider; the byte behind the row may be read.
+    // A row of pixels made narrower or wider; Taps::margin bytes behind the row may be read.
     void (*shrink)(const Taps&, const std::uint8_t* from, std::uint8_t* to, int outputs, int channels);
     // A weighted sum of `count` rows that are `columns` apart.
     void (*blend)(const std::int32_t* weights, int count, const std::uint8_t* from, std::uint8_t* to, int columns);

@@ -18,21 +18,27 @@ template <class T>
 class Array {
 public:
     Array() = default;
-    explicit Array(std::size_t size) : size_(size), data_(static_cast<T*>(::operator new(padded_bytes(size), cache_line))) {
-        std::memset(static_cast<void*>(data_.get()), 0, padded_bytes(size));
+    // `shift` cache lines stay free in front: arrays that are used together should not all start at the same place of a page,
+    // or their rows compete for the same lines of the cache.
+    explicit Array(std::size_t size, std::size_t shift = 0) : size_(size) {
+        const std::size_t bytes = padded_bytes(size) + 64 * shift;
+        memory_.reset(static_cast<char*>(::operator new(bytes, cache_line)));
+        std::memset(memory_.get(), 0, bytes);
+        data_ = reinterpret_cast<T*>(memory_.get() + 64 * shift);
     }
 
-    T* data() { return data_.get(); }
-    const T* data() const { return data_.get(); }
+    T* data() { return data_; }
+    const T* data() const { return data_; }
     std::size_t size() const { return size_; }
-    T& operator[](std::size_t index) { return data_.get()[index]; }
-    const T& operator[](std::size_t index) const { return data_.get()[index]; }
+    T& operator[](std::size_t index) { return data_[index]; }
+    const T& operator[](std::size_t index) const { return data_[index]; }
 
 private:
     static std::size_t padded_bytes(std::size_t size) { return (size * sizeof(T) + 127) / 64 * 64; }
 
     std::size_t size_ = 0;
-    std::unique_ptr<T, FreeAligned> data_;
+    std::unique_ptr<char, FreeAligned> memory_;
+    T* data_ = nullptr;
 };
 
 }  // namespace frugalvit

@@ -15,6 +15,7 @@ namespace frugalvit {
 // Consecutive steps that a thread may run one after the other on its own rows, without waiting for other threads.
 struct Phase {
     int first_step, steps, units;
+    int tile;  // the most rows that a thread takes at a time: few enough to stay in its cache from step to step
 };
 
 std::vector<Phase> phases_of(const Program&);
@@ -22,8 +23,7 @@ std::vector<Phase> phases_of(const Program&);
 // The buffers that a phase alone uses, row by row: a few rows in a thread's own memory will do.
 std::vector<std::vector<bool>> passing_buffers(const Program&, const std::vector<Phase>&);  // [phase][buffer]
 
-inline constexpr int tile =
-    32;  // the most rows that a thread takes at a time: few enough to stay in its cache from step to step
+inline constexpr int tile = 32;  // the most rows of any phase's tiles
 
 // The buffers of one picture on its way through the model.
 struct Workspace {
@@ -38,6 +38,7 @@ struct Workspace {
 struct ThreadMemory {
     Scratch scratch;
     std::vector<Array<float>> rows;  // of each buffer that passes in some phase, a tile's rows
+    std::vector<float*> buffers;     // where each buffer is in the present phase
 };
 
 class Model {
@@ -68,7 +69,7 @@ public:
     // Pixels of the model's size, height x width x channels of each picture; logits: classes of each picture.
     void run(const std::uint8_t* pixels, int pictures, float* logits);
     // A picture of any size.
-    void run(const Picture&, float* logits);
+    void run(const PictureView&, float* logits);
     // Step by step on one thread; `watch` sees each step's buffer when it has been computed.
     void trace(const std::uint8_t* pixels, const std::function<void(const Step&, const float*)>& watch);
     // Where not null, run(picture) adds the seconds of every step, over all threads; one more for resizing, one for waiting.
@@ -84,6 +85,7 @@ private:
     std::vector<std::unique_ptr<Workspace>> workspaces_;
     std::vector<ThreadMemory> memory_;
     std::vector<std::unique_ptr<Shares>> shares_;  // of each phase
+    std::unique_ptr<Framing> framing_;             // for pictures of the size of the last one
 public:
     ~Runner();
 };

@@ -1,0 +1,31 @@
+"""python -m frugalvit_runtime MODEL PICTURE...: the most probable classes of pictures."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from frugalvit_runtime import FileError, Model
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m frugalvit_runtime", description="The most probable classes of pictures.")
+    parser.add_argument("model", help="a packed file")
+    parser.add_argument("picture", nargs="+", help="JPEG, PNG, or binary PPM or PGM")
+    parser.add_argument("--top", type=int, default=5, help="how many classes to show")
+    parser.add_argument("--threads", type=int, help="all that the process may use without a number")
+    options = parser.parse_args()
+    try:
+        model = Model(options.model, options.threads)
+        for picture in options.picture:
+            print(picture)
+            for label, probability in model.classify(picture, options.top):
+                print(f"  {100 * probability:5.1f} %  {label}")
+    except (FileError, ValueError) as error:
+        print(f"frugalvit_runtime: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""A packed model: pictures in, classes out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frugalvit_runtime._native import PackedModel, read_picture
+
+MOST_THREADS = 256
+
+
+class Model:
+    """A packed file, ready to answer on some threads of the CPU; all that the process may use without a number."""
+
+    def __init__(self, path: str | Path, threads: int | None = None):
+        if threads is not None and not 1 <= threads <= MOST_THREADS:
+            raise ValueError(f"threads: {threads}. Use 1 to {MOST_THREADS}, or None for all.")
+        self._native = PackedModel(str(path), min(usable_processors(), MOST_THREADS) if threads is None else threads)
+
+    @property
+    def name(self) -> str:
+        return self._native.name
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of the logits; empty where the file has none."""
+        return tuple(self._native.labels)
+
+    @property
+    def image(self) -> tuple[int, int, int]:
+        """Height, width and channels of the images that `logits` takes."""
+        height, width, channels = self._native.image
+        return height, width, channels
+
+    @property
+    def kernels(self) -> str:
+        """The instruction set that computes: reference, avx2, avx512 or neon."""
+        return self._native.kernels
+
+    def logits(self, image_BHWC: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """The logits_BC of uint8 images that have the model's size."""
+        image_BHWC = np.asarray(image_BHWC)
+        if image_BHWC.dtype != np.uint8 or image_BHWC.shape[1:] != self.image:
+            size = " x ".join(map(str, self.image))
+            raise ValueError(
+                f"image_BHWC: shape {image_BHWC.shape} and type {image_BHWC.dtype}. Give uint8 values, images x {size}; "
+                "`classify` takes pictures of any size."
+            )
+        return self._native.logits(np.ascontiguousarray(image_BHWC))
+
+    def picture_logits(self, picture: NDArray[np.uint8] | str | Path) -> NDArray[np.float32]:
+        """The logits_C of a picture of any size, a file or uint8 values, resized and cut as the packed file says."""
+        picture_HWC = read_picture(str(picture)) if isinstance(picture, str | Path) else np.asarray(picture)
+        if picture_HWC.ndim == 2:
+            picture_HWC = picture_HWC[..., None]
+        if picture_HWC.dtype != np.uint8 or picture_HWC.ndim != 3 or picture_HWC.shape[2] not in (1, 3) or not picture_HWC.size:
+            raise ValueError(
+                f"picture: shape {picture_HWC.shape} and type {picture_HWC.dtype}. "
+                "Give uint8 values, height x width x 3 (or 1, or none)."
+            )
+        return self._native.picture_logits(np.ascontiguousarray(picture_HWC))
+
+    def classify(self, picture: NDArray[np.uint8] | str | Path, top: int = 5) -> list[tuple[str, float]]:
+        """The `top` labels of a picture with their probabilities, the most probable first."""
+        if top < 1:
+            raise ValueError(f"top: {top}. Use 1 or more.")
+        logits_C = self.picture_logits(picture).astype(np.float64)
+        odds_C = np.exp(logits_C - logits_C.max())
+        labels = self.labels or tuple(f"class {number}" for number in range(len(logits_C)))
+        order = np.argsort(-logits_C, kind="stable")[:top]
+        return [(labels[place], float(odds_C[place] / odds_C.sum())) for place in order]
+
+
+def usable_processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
