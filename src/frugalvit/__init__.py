@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 # PEP 562: a name is imported when it is first used, so that parts without torch stay without it
 _HOMES = {
     "frugalvit.deploy.classifier": ("Classifier", "load"),
+    "frugalvit.deploy.native": ("load_packed",),
     "frugalvit.outline": ("describe",),
     "frugalvit.errors": ("DataError", "FrugalError", "SpecError", "WeightsError"),
     "frugalvit.measure.cost": ("cost",),
@@ -27,6 +28,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 if TYPE_CHECKING:
     from frugalvit.deploy.classifier import Classifier as Classifier
     from frugalvit.deploy.classifier import load as load
+    from frugalvit.deploy.native import load_packed as load_packed
     from frugalvit.errors import DataError as DataError
     from frugalvit.errors import FrugalError as FrugalError
     from frugalvit.errors import SpecError as SpecError

@@ -41,13 +41,19 @@ Row = dict[str, Any]
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(metavar="RECIPE|MODEL", help="See `list recipes` and `list models`; or a run folder.")],
+    name: Annotated[
+        str | None, typer.Argument(metavar="RECIPE|MODEL", help="See `list recipes` and `list models`; or a run folder.")
+    ] = None,
     overrides: Overrides = None,
     data: DataPath = None,
     device: Device = "auto",
     batch: Annotated[int | None, typer.Option("--batch", min=1, help="Pictures in a batch. Default: the recipe's.")] = None,
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Steps in a round. Default: half a second's.")] = None,
     workers: Workers = 0,
+    packed: Annotated[
+        Path | None, typer.Option("--packed", metavar="FILE", help="A packed model, beside PyTorch and other runtimes.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option("--threads", min=1, help="With --packed. Default: all cores.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="A file to write: .json or .md.")] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -61,6 +67,18 @@ def bench(
             raise SpecError(f"'{out.suffix}' is no ending of a report. Use {' or '.join(ENDINGS)}.", path=f"--out {out}")
         refuse_existing(out)
     parts = own_parts(with_ or [])
+    if packed is not None:
+        from frugalvit.cli.bench_packed import bench_packed
+
+        if data is not None or workers or device not in ("auto", "cpu"):
+            raise SpecError("a packed model is measured on noise and on the CPU. Leave --data, --workers and --device out.")
+        own = None if name is None else model_or_saved(name, overrides or [], parts)
+        bench_packed(packed, own, threads, batch or 1, steps, out, quiet, as_json)
+        return
+    if threads is not None:
+        raise SpecError("goes with --packed FILE. Elsewhere OMP_NUM_THREADS sets them.", path="--threads")
+    if name is None:
+        raise SpecError("what is to be measured? Name a recipe or a model, or say --packed FILE.")
     if is_recipe(name):
         from frugalvit.recipes.find import recipe
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm")
 
+ANSWERING = "A run folder, a folder or file that `load` takes, or a packed file."
+
 Head = Annotated[
     str, typer.Option("--head", help="Who answers: class, distill; all heads by mean or softmax. Default: as saved.")
 ]
@@ -178,7 +180,7 @@ def several(
 
 @app.command()
 def evaluate(
-    source: Annotated[Path, typer.Argument(metavar="CLASSIFIER", help="A run folder, or a folder or file that `load` takes.")],
+    source: Annotated[Path, typer.Argument(metavar="CLASSIFIER", help=ANSWERING)],
     data: DataPath = None,
     split: Annotated[str, typer.Option("--split", help="train, val or test.")] = "val",
     dataset: Annotated[str, typer.Option("--dataset", help="Another data set than the run's: see `list datasets`.")] = "",
@@ -192,28 +194,27 @@ def evaluate(
 
     Of several heads, top-1 by each of them and by both rules of fusing them is shown as well.
     """
+    from frugalvit.cli.answering import answering, fusion_of, heads_of, run_of
     from frugalvit.nn.readout import RULES, fuse, word_for
-    from frugalvit.training.devices import place_for
-    from frugalvit.training.evaluate import Framed, accuracies, heads_and_labels, measures, per_class, real_accuracy
+    from frugalvit.training.evaluate import Framed, accuracies, measures, per_class, real_accuracy
 
     parts = own_parts(with_ or [])
-    classifier = loaded(source, head, parts)
-    pictures = split_of(source, data, split, dataset, parts)
+    classifier, place = answering(source, head, parts, device)
+    pictures = split_of(run_of(source), data, split, dataset, parts)
     if not same_classes(pictures.classes, classifier.classes):
         raise DataError(
             f"the data's classes are not the model's: {', '.join(pictures.classes[:3])}, ... against "
             f"{', '.join(classifier.classes[:3])}, ...",
             path=str(data or source),
         )
-    place = place_for(device, "fp32")
-    classifier.to(place.device)
-    heads, labels_N = heads_and_labels(classifier.module, Framed(pictures, classifier.preprocess, place), workers)
-    found = fuse(heads, classifier.spec.fusion), labels_N
+    heads, labels_N = heads_of(classifier, Framed(pictures, classifier.preprocess, place), workers)
+    fusion = fusion_of(classifier)
+    found = fuse(heads, fusion), labels_N
     values, classes = dict(measures(*found)), per_class(*found, classifier.classes)
     values["unreadable"] = len(pictures) - values["pictures"]
     if hasattr(pictures, "real"):
         values["real_top1"] = real_accuracy(*found, pictures.real)
-    read = word_for(classifier.spec.fusion) if len(heads) > 1 else ""
+    read = word_for(fusion) if len(heads) > 1 else ""
     if read:
         values |= accuracies(heads, labels_N, (*heads, *RULES))
     if as_json:
@@ -274,7 +275,7 @@ def split_of(source: Path, data: Path | None, split: str, dataset: str, parts: l
 
 @app.command()
 def predict(
-    source: Annotated[Path, typer.Argument(metavar="CLASSIFIER", help="A run folder, or a folder or file that `load` takes.")],
+    source: Annotated[Path, typer.Argument(metavar="CLASSIFIER", help=ANSWERING)],
     pictures: Annotated[list[Path], typer.Argument(help="Pictures, or folders of them.")],
     top: Annotated[int, typer.Option("--top", min=1, help="Classes to name for each picture.")] = 3,
     head: Head = "",
@@ -283,9 +284,9 @@ def predict(
     with_: With = None,
 ) -> None:
     """Name the most probable classes of pictures."""
-    from frugalvit.training.devices import place_for
+    from frugalvit.cli.answering import answering
 
-    classifier = loaded(source, head, own_parts(with_ or [])).to(place_for(device, "fp32").device)
+    classifier, _ = answering(source, head, own_parts(with_ or []), device)
     good, bad = [], {}
     for path in files(pictures):
         try:

@@ -1,0 +1,59 @@
+"""Who answers: a classifier in PyTorch, or a packed file in the one-bit runtime."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from torch import Tensor
+
+from frugalvit.cli.console import stderr
+from frugalvit.cli.training import loaded
+from frugalvit.deploy.classifier import Classifier
+from frugalvit.deploy.native import PackedClassifier, SimulationNotice, is_packed, load_packed
+from frugalvit.errors import SpecError
+from frugalvit.nn.readout import Fusion, MeanLogits
+from frugalvit.training.devices import Place, place_for
+from frugalvit.training.evaluate import Framed, heads_and_labels
+
+
+def answering(source: Path, head: str, parts: list[type], device: str) -> tuple[Classifier | PackedClassifier, Place]:
+    """Whoever the file or folder holds, and where it works."""
+    if not is_packed(source):
+        place = place_for(device, "fp32")
+        return loaded(source, head, parts).to(place.device), place
+    if head:
+        raise SpecError("a packed file answers as it was packed. Pack the run again with --head.", path="--head")
+    if device not in ("auto", "cpu"):
+        raise SpecError(f"packed files run on the CPU, not on '{device}'. Leave it out.", path="--device")
+    with told():
+        return load_packed(source), place_for("cpu", "fp32")
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Say in one line where the runtime is only simulated."""
+    with warnings.catch_warnings(record=True) as notices:
+        warnings.simplefilter("always", SimulationNotice)
+        yield
+    for text in dict.fromkeys(str(one.message) for one in notices):
+        stderr.print(text, markup=False)
+
+
+def run_of(source: Path) -> Path:
+    """Where the run's recipe would lie: a packed file is written beside it."""
+    return source.parent if is_packed(source) else source
+
+
+def fusion_of(classifier: Classifier | PackedClassifier) -> Fusion:
+    """A packed file has one head, into which all are fused."""
+    return classifier.spec.fusion if isinstance(classifier, Classifier) else MeanLogits()
+
+
+def heads_of(classifier: Classifier | PackedClassifier, framed: Framed, workers: int) -> tuple[dict[str, Tensor], Tensor]:
+    """The logits_NC of every head by name, and labels_N."""
+    if isinstance(classifier, PackedClassifier):
+        return classifier.answers(framed.batches(workers))
+    return heads_and_labels(classifier.module, framed, workers)

@@ -1,0 +1,139 @@
+"""The verb that packs a binary model into one file for the one-bit runtime."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from frugalvit.cli.console import AsJson, DataPath, With, app, console, own_parts, refuse_existing, stderr
+from frugalvit.cli.training import Head, loaded, split_of
+from frugalvit.errors import DataError, SpecError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from frugalvit.data.source import Source
+    from frugalvit.deploy.classifier import Classifier
+    from frugalvit.deploy.verify import Verification
+
+
+@app.command()
+def pack(
+    source: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a folder or file that `load` takes.")],
+    out: Annotated[Path | None, typer.Option("--out", help="The file to write. Default: model.fvit in the folder.")] = None,
+    half: Annotated[bool, typer.Option("--half", help="Positions and heads in 16 bits: a smaller file.")] = False,
+    head: Head = "",
+    data: DataPath = None,
+    pictures: Annotated[int, typer.Option("--pictures", min=1, help="How many to compare the answers on.")] = 256,
+    least: Annotated[
+        float, typer.Option("--least", min=0, max=100, help="Equal best classes in percent, at the least.")
+    ] = 99.0,
+    as_json: AsJson = False,
+    with_: With = None,
+) -> None:
+    """Pack a binary model into one file that runs without PyTorch, and compare its answers with the model's.
+
+    The pictures are those of the run's validation split, or at --data; noise where there are none.
+    """
+    from frugalvit.cli.answering import told
+    from frugalvit.deploy.packable import refuse_unpackable
+    from frugalvit.deploy.packed_file import ENDING
+    from frugalvit.deploy.verify import pack as write
+
+    if source.suffix == ENDING:
+        raise SpecError("is packed already. Give the run it was made of.", path=str(source))
+    folder = source if source.is_dir() else source.parent
+    out = out or folder / f"model{ENDING}"
+    refuse_existing(out)
+    parts = own_parts(with_ or [])
+    classifier = loaded(source, head, parts)
+    refuse_unpackable(classifier.spec, classifier.module.shapes)
+    image_BHWC, of = pictures_of(classifier, folder, data, pictures, parts)
+    if not as_json:
+        stderr.print(f"comparing answers on {len(image_BHWC)} pictures: {of} ...", markup=False)
+    name = name_of(classifier, folder)
+    with told():
+        found = write(
+            classifier,
+            out,
+            image_BHWC=image_BHWC,
+            precision="half" if half else "single",
+            name=name,
+            least=least / 100,
+        )
+    if as_json:
+        print(json.dumps({**found.plain(), "pictures_of": of}))
+        return
+    console.print(table(found))
+    console.print(f"Written to {out}: frugalvit predict {out} PICTURE", markup=False)
+
+
+def pictures_of(
+    classifier: Classifier, folder: Path, data: Path | None, count: int, parts: list[type]
+) -> tuple[np.ndarray, str]:
+    """image_BHWC to compare on, and where they come from."""
+    from frugalvit.deploy.verify import noise_for
+
+    for split in ("val", "test"):
+        try:
+            image_BHWC = framed(split_of(folder, data, split, "", parts), classifier, count)
+            if len(image_BHWC):
+                return image_BHWC, f"{split} of {data or 'the data of the run'}"
+        except DataError:
+            if data is not None and split == "test":
+                raise
+    return noise_for(classifier, count), "noise, since no data could be opened; say --data PATH for real ones"
+
+
+def framed(source: Source, classifier: Classifier, count: int) -> np.ndarray:
+    """Readable pictures, spread evenly over the source."""
+    import numpy as np
+
+    from frugalvit.data.batches import EvaluationBatches
+    from frugalvit.data.split import Picked
+
+    places = np.unique(np.linspace(0, len(source) - 1, min(count, len(source))).round().astype(int))
+    batch = EvaluationBatches(Picked(source, places), len(places), classifier.preprocess)[0]
+    return batch.image_BCHW[batch.label_B >= 0].permute(0, 2, 3, 1).contiguous().numpy()
+
+
+def name_of(classifier: Classifier, folder: Path) -> str:
+    """The zoo's name for the model, whatever it drops in training; the folder's name where it has none."""
+    from dataclasses import replace
+
+    from frugalvit.nn.residual import LayerScale, Plain
+    from frugalvit.spec import swap
+    from frugalvit.zoo.find import model, sized
+
+    def plain(spec: Any) -> Any:
+        return swap(spec, (Plain, LayerScale), lambda one: replace(one, drop=0.0))
+
+    own = plain(classifier.spec.model)
+    for name in sized():
+        if "binary" in name and plain(model(name, classes=own.classes)) == own:
+            return name
+    return folder.resolve().name
+
+
+def table(found: Verification) -> Any:
+    from rich.table import Table
+
+    shown = Table(box=None, pad_edge=False, show_header=False)
+    shown.add_column()
+    shown.add_column(justify="right")
+    shown.add_column()
+    flips = f"of {found.signs:,} in {found.watched} pictures"
+    rows = [
+        ("size", f"{found.bytes / 1e6:.3f} MB", ""),
+        ("run by", found.kernels, "" if found.kernels == "simulated" else f"same bits as simulated, {found.watched} pictures"),
+        ("same best class", f"{found.agreement:.2%}", f"of {found.pictures} pictures"),
+        ("largest difference of logits", f"{found.logit_difference:.2e}", ""),
+        ("signs that differ", f"{found.flip_rate:.4%}", flips),
+        ("attended keys that differ", f"{found.attended_rate:.4%}", f"of {found.attended:,}"),
+    ]
+    for row in rows:
+        shown.add_row(*row)
+    return shown

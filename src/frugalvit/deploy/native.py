@@ -1,0 +1,162 @@
+"""Packed models at work: the one-bit runtime where it is built, else its simulation in PyTorch, which says so."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from frugalvit.data.preprocess import Picture, Preprocess, opened
+from frugalvit.deploy.classifier import Prediction, is_many
+from frugalvit.deploy.packed_file import ENDING, read_packed, read_program, refuse_missing
+from frugalvit.deploy.simulated import Simulation
+from frugalvit.errors import DataError, SpecError, WeightsError
+
+MODULE = "frugalvit.deploy._native"
+
+
+class SimulationNotice(UserWarning):
+    """A packed model runs without its runtime: the same answers, much later."""
+
+
+def is_packed(path: Path) -> bool:
+    return path.suffix == ENDING
+
+
+def load_packed(path: str | Path, threads: int | None = None) -> PackedClassifier:
+    """A packed model, ready to answer on `threads` threads of the CPU; all that the process may use without a number."""
+    path = Path(path)
+    if threads is not None and not 1 <= threads <= 256:
+        raise SpecError(f"{threads} threads. Use 1 to 256.", path="threads")
+    return PackedClassifier(path, usable_cores() if threads is None else threads)
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def runtime() -> Any | None:
+    """The compiled module; None, and a warning, where it is missing or broken."""
+    try:
+        module = importlib.import_module(MODULE)
+        module.PackedModel  # noqa: B018
+    except (ImportError, AttributeError, OSError) as error:
+        warnings.warn(
+            f"the one-bit runtime is not built ({error}), so it is simulated in PyTorch: the same answers, a hundred times "
+            "slower. With a C++20 compiler, `pip install --force-reinstall --no-deps frugalvit` builds it (docs/install.md).",
+            SimulationNotice,
+            stacklevel=2,
+        )
+        return None
+    return module
+
+
+def opened_by(module: Any, path: Path, threads: int) -> Any:
+    try:
+        return module.PackedModel(str(path), threads)
+    except ValueError as error:
+        raise WeightsError(f"{error}.", path=str(path)) from error
+
+
+class PackedClassifier:
+    """A packed file that answers as the `Classifier` it was made of."""
+
+    def __init__(self, path: Path, threads: int):
+        refuse_missing(path)
+        module = runtime()
+        self.native: Any | None = None if module is None else opened_by(module, path, threads)
+        self.simulation = Simulation(read_packed(path)) if self.native is None else None
+        self.program = read_program(path)
+        self.preprocess = preprocess_of(self.program["image"], str(path))
+        classes = self.program["buffers"][self.program["logits"]][1]
+        self.labels = tuple(self.program.get("labels") or map(str, range(classes)))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The class names, in the order of the logits."""
+        return self.labels
+
+    @property
+    def name(self) -> str:
+        return self.program["name"]
+
+    @property
+    def simulated(self) -> bool:
+        """Whether PyTorch stands in for the runtime."""
+        return self.native is None
+
+    @property
+    def kernels(self) -> str:
+        """The instruction set that computes: reference, avx2, avx512, neon; or simulated."""
+        return "simulated" if self.native is None else self.native.kernels
+
+    @property
+    def image(self) -> tuple[int, int, int]:
+        """Height, width and channels of the pictures that `logits` takes."""
+        return self.preprocess.height, self.preprocess.width, len(self.preprocess.mean)
+
+    def logits(self, image_BHWC: np.ndarray) -> np.ndarray:
+        """The logits_BC in float32 of uint8 pictures that have the model's size."""
+        if image_BHWC.dtype != np.uint8 or image_BHWC.shape[1:] != self.image:
+            raise DataError(
+                f"an array of shape {image_BHWC.shape} and type {image_BHWC.dtype}. "
+                f"Give uint8 values, pictures x {' x '.join(map(str, self.image))}; `predict` takes pictures of any size."
+            )
+        image_BHWC = np.ascontiguousarray(image_BHWC)
+        runner = self.native if self.simulation is None else self.simulation
+        return runner.logits(image_BHWC)  # type: ignore[union-attr]
+
+    def picture_logits(self, picture_HWC: np.ndarray) -> np.ndarray:
+        """The logits_C of one uint8 picture of any size with 1 or 3 channels."""
+        if self.native is None:
+            return self.logits(self.framed(picture_HWC)[None])[0]
+        return self.native.picture_logits(np.ascontiguousarray(picture_HWC))
+
+    def predict(self, pictures: Picture | Iterable[Picture], top: int = 5, batch: int = 32) -> list[Prediction]:
+        """The `top` classes of each picture: paths, PIL images or uint8 arrays, one or many."""
+        if not all(isinstance(one, int) and one >= 1 for one in (top, batch)):
+            raise SpecError(f"top={top}, batch={batch}. Use whole numbers, 1 and more.")
+        many: Sequence[Picture] = list(pictures) if is_many(pictures) else [pictures]  # type: ignore[arg-type,list-item]
+        found = []
+        for start in range(0, len(many), batch):
+            logits_BC = self.logits(np.stack([self.framed(picture) for picture in many[start : start + batch]]))
+            best = torch.from_numpy(logits_BC).softmax(-1).topk(min(top, len(self.classes)))
+            for values, places in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+                found.append(Prediction(tuple(self.classes[place] for place in places), tuple(values)))
+        return found
+
+    def framed(self, picture: Picture) -> np.ndarray:
+        """A picture as image_HWC of the model's size."""
+        return np.array(self.preprocess.framed(opened(picture))).reshape(self.image)
+
+    def step_seconds(self, picture_HWC: np.ndarray, runs: int = 50) -> list[tuple[str, int, float]]:
+        """(kind, number, seconds) of each step of one picture, as the runtime measures them."""
+        if self.native is None:
+            raise SpecError("a simulation says nothing about the time that steps take. Build the runtime.")
+        return self.native.step_seconds(np.ascontiguousarray(picture_HWC), runs)
+
+    def answers(self, batches: Iterator[tuple[Tensor, Tensor]]) -> tuple[dict[str, Tensor], Tensor]:
+        """({"class": logits_NC}, labels_N) of a split's uint8 (image_BCHW, label_B), whose last batch may be padded."""
+        logits, labels = [], []
+        for image_BCHW, label_B in batches:
+            image_BHWC = image_BCHW[: len(label_B)].permute(0, 2, 3, 1).cpu().numpy()
+            logits.append(torch.from_numpy(self.logits(image_BHWC)))
+            labels.append(label_B)
+        return {"class": torch.cat(logits)}, torch.cat(labels)
+
+
+def preprocess_of(image: dict[str, Any], path: str) -> Preprocess:
+    """What frames pictures as the file says. Any crop will do whose enlarged size is the file's, to the pixel."""
+    height, width, (high, wide) = image["height"], image["width"], image["cover"]
+    least, most = max(height / (high + 1), width / (wide + 1)), min(height / high, width / wide)
+    crop = (least + most) / 2
+    if least >= most:
+        raise WeightsError(f"no crop of {height} x {width} pixels is cut from {high} x {wide}. Pack it again.", path=path)
+    return Preprocess(height, width, tuple(image["mean"]), tuple(image["std"]), crop, image["filter"])

@@ -1,0 +1,246 @@
+"""Packing from end to end: the file answers as the trained model, or is not written."""
+
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from tests.deploy.packing import MODELS, classifier_of, model_input, native_only
+
+import frugalvit
+from frugalvit.data.preprocess import Preprocess
+from frugalvit.deploy import native, verify
+from frugalvit.deploy.classifier import Classifier, ClassifierSpec
+from frugalvit.deploy.native import SimulationNotice, load_packed, preprocess_of
+from frugalvit.deploy.pack import image_of, packed_model
+from frugalvit.deploy.packed_file import encoded, read_packed
+from frugalvit.deploy.simulated import Simulation
+from frugalvit.deploy.verify import noise_for, pack
+from frugalvit.errors import DataError, SpecError, WeightsError
+from frugalvit.nn.conv import BatchNormalized
+from frugalvit.nn.model import Model
+from frugalvit.nn.readout import MeanLogits, OneHead
+from frugalvit.zoo.binaryvit import binary_deit, binaryvit, binaryvit_small_patch4_224
+
+pytestmark = pytest.mark.filterwarnings("ignore::frugalvit.deploy.native.SimulationNotice")
+FLAT = binary_deit(dim=24, heads=2, depth=1, patch=2, image=8, channels=1, classes=10)
+
+
+@functools.cache
+def trained(model: Model) -> tuple[Classifier, np.ndarray, np.ndarray]:
+    """A model after a few dozen steps on digits, and the pictures and labels it has not seen."""
+    digits = load_digits()
+    side = model.image.height // 8
+    image_BHWC = (digits.images * 15.9375).round().astype(np.uint8).repeat(side, 1).repeat(side, 2)[..., None]
+    preprocess = Preprocess(model.image.height, model.image.width, (0.3,), (0.35,))
+    classifier = Classifier(ClassifierSpec(model, preprocess, tuple("0123456789")), model.build(seed=0)).train()
+    for norm in (module for module in classifier.modules() if isinstance(module, BatchNormalized)):
+        norm.momentum = 0.3  # few steps
+    image_BCHW, label_B = model_input(classifier, image_BHWC), torch.from_numpy(digits.target)
+    optimizer = torch.optim.AdamW(classifier.parameters(), lr=3e-2, fused=True)
+    draw = torch.Generator().manual_seed(0)
+    for _ in range(40):
+        some = torch.randperm(1400, generator=draw)[:64]
+        loss = torch.nn.functional.cross_entropy(classifier(image_BCHW[some]), label_B[some])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return classifier.eval(), image_BHWC[1400:], digits.target[1400:]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        FLAT,
+        binaryvit(
+            dim=16, heads=(1, 2), depths=(1, 1), ratios=(2, 2), reductions=(2, 1), patch=2, image=16, channels=1, classes=10
+        ),
+    ],
+    ids=["flat", "pyramid"],
+)
+def test_a_trained_model_names_the_same_digits_when_packed(model: Model, tmp_path: Path) -> None:
+    classifier, image_BHWC, label_B = trained(model)
+    found = pack(classifier, tmp_path / "digits.fvit", image_BHWC=image_BHWC)
+    assert found.pictures == 397 and found.agreement >= 0.99
+    assert found.flip_rate < 1e-3 and found.attended_rate < 1e-3
+    assert found.signs > 10_000 and found.attended > 1000
+    assert found.bytes == (tmp_path / "digits.fvit").stat().st_size
+    packed = load_packed(tmp_path / "digits.fvit")
+    assert (packed.logits(image_BHWC).argmax(1) == label_B).mean() > 0.2
+    assert packed.classes == classifier.classes and packed.image == (model.image.height, model.image.width, 1)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_random_models_answer_the_same_to_rounding_where_no_bit_flips(name: str, tmp_path: Path) -> None:
+    classifier = classifier_of(MODELS[name], seed=2)
+    image_BHWC = noise_for(classifier, 16)
+    found = pack(classifier, tmp_path / "a.fvit", image_BHWC=image_BHWC)
+    assert found.watched == found.pictures == 16
+    assert found.flip_rate < 1e-3
+    if not found.sign_flips and not found.attended_flips:
+        assert found.logit_difference < 1e-4
+    assert 0.1 < attended_share(classifier, image_BHWC) < 0.9
+
+
+def attended_share(classifier: Classifier, image_BHWC: np.ndarray) -> float:
+    found: list[torch.Tensor] = []
+    Simulation(packed_model(classifier, "a").packed).logits(
+        image_BHWC[:2], lambda _, name, bits: found.append(bits.flatten()) if name == "attended" else None
+    )
+    return torch.cat(found).float().mean().item()
+
+
+@pytest.mark.parametrize("fusion", [OneHead("class"), OneHead("distill"), MeanLogits()])
+def test_a_distilled_model_packs_every_reading_but_softmax(fusion: OneHead | MeanLogits) -> None:
+    classifier = classifier_of(MODELS["distilled"], fusion)
+    image_BHWC = noise_for(classifier, 4)
+    packed = packed_model(classifier, "a").packed
+    heads = [step for step in packed.steps if step["kind"] == "head"]
+    assert len(heads) == (2 if fusion == MeanLogits() else 1)
+    with torch.no_grad():
+        wanted_BC = classifier(model_input(classifier, image_BHWC)).numpy()
+    np.testing.assert_allclose(Simulation(packed).logits(image_BHWC), wanted_BC, atol=1e-4)
+
+
+def test_half_precision_rounds_positions_and_heads_alone_before_they_are_compared(tmp_path: Path) -> None:
+    classifier = classifier_of(MODELS["pyramid"])
+    whole = pack(classifier, tmp_path / "whole.fvit", image_BHWC=noise_for(classifier, 16))
+    half = pack(classifier, tmp_path / "half.fvit", image_BHWC=noise_for(classifier, 16), precision="half")
+    packed = read_packed(tmp_path / "half.fvit")
+    named = {step[field] for step in packed.steps for field in ("positions", "weight") if field in step}
+    in_half = {name for name, tensor in packed.tensors.items() if tensor.dtype == np.float16}
+    heads = {step["weight"] for step in packed.steps if step["kind"] == "head"}
+    assert in_half == {step["positions"] for step in packed.steps if "positions" in step} | heads < named
+    assert half.bytes < whole.bytes - 2 * sum(packed.tensors[name].size for name in in_half) + 64
+    assert half.logit_difference > whole.logit_difference
+
+
+def test_the_released_size_packs_into_eight_megabytes_and_into_six_with_half_precision() -> None:
+    model = binaryvit_small_patch4_224()
+    names = tuple(f"some name of a class {number}" for number in range(1000))
+    classifier = Classifier(ClassifierSpec(model, Preprocess(224, 224, (0.5,) * 3, (0.5,) * 3), names), model.build(seed=0))
+    sizes = [len(encoded(packed_model(classifier, "a", precision).packed)) for precision in ("single", "half")]
+    assert 5e6 < sizes[0] <= 8e6
+    assert 4e6 < sizes[1] <= 6e6
+
+
+# ------------------------------------------------------------------------------------------------ answering
+
+
+@pytest.mark.parametrize("crop", [1.0, 0.875, 0.9, 0.34])
+def test_pictures_of_any_size_are_framed_as_the_classifier_frames_them(crop: float) -> None:
+    draw = np.random.default_rng(0)
+    preprocess = Preprocess(16, 27, (0.5,) * 3, (0.5,) * 3, crop, "bilinear")
+    again = preprocess_of(image_of(preprocess), "a.fvit")
+    for size in ((16, 27), (40, 33), (7, 90)):
+        picture = draw.integers(0, 256, (*size, 3), dtype=np.uint8)
+        torch.testing.assert_close(again(picture), preprocess(picture), atol=0, rtol=0)
+
+
+def test_it_predicts_as_the_classifier_from_paths_and_arrays(tmp_path: Path) -> None:
+    from PIL import Image as Pillow
+
+    classifier = classifier_of(MODELS["pool"])
+    pack(classifier, tmp_path / "a.fvit")
+    packed = frugalvit.load_packed(tmp_path / "a.fvit", threads=1)
+    pictures = [np.random.default_rng(number).integers(0, 256, (30 + number, 41, 3), dtype=np.uint8) for number in range(3)]
+    Pillow.fromarray(pictures[0]).save(tmp_path / "a.png")
+    wanted = classifier.predict(pictures, top=3)
+    found = packed.predict([tmp_path / "a.png", *pictures[1:]], top=3, batch=2)
+    for one, other in zip(found, wanted, strict=True):
+        assert one.names == other.names
+        np.testing.assert_allclose(one.probabilities, other.probabilities, atol=1e-4)
+    assert packed.predict(pictures[0])[0].name == wanted[0].name
+    np.testing.assert_array_equal(packed.picture_logits(pictures[1]), packed.logits(packed.framed(pictures[1])[None])[0])
+    with pytest.raises(SpecError, match="top=0"):
+        packed.predict(pictures, top=0)
+    with pytest.raises(DataError, match="uint8"):
+        packed.logits(np.zeros((1, 16, 24, 3), np.float32))
+    with pytest.raises(SpecError, match="0 threads"):
+        load_packed(tmp_path / "a.fvit", threads=0)
+
+
+@native_only
+def test_without_the_compiled_module_it_is_simulated_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier = classifier_of(MODELS["class"])
+    pack(classifier, tmp_path / "a.fvit")
+    image_BHWC = noise_for(classifier, 3)
+    compiled = load_packed(tmp_path / "a.fvit")
+    assert not compiled.simulated and compiled.kernels in ("reference", "avx2", "avx512", "neon")
+    monkeypatch.setattr(native, "MODULE", "frugalvit.deploy._not_built")
+    with pytest.warns(SimulationNotice, match="not built .*pip install"):
+        simulated = load_packed(tmp_path / "a.fvit")
+    assert simulated.simulated and simulated.kernels == "simulated"
+    assert np.array_equal(simulated.logits(image_BHWC), compiled.logits(image_BHWC))
+    with pytest.raises(SpecError, match="simulation"):
+        simulated.step_seconds(image_BHWC[0])
+
+
+def test_a_damaged_file_is_refused_by_whoever_runs_it(tmp_path: Path) -> None:
+    pack(classifier_of(MODELS["class"]), tmp_path / "a.fvit")
+    whole = (tmp_path / "a.fvit").read_bytes()
+    (tmp_path / "a.fvit").write_bytes(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
+    with pytest.raises(WeightsError, match=r"a\.fvit: .*damaged"):
+        load_packed(tmp_path / "a.fvit")
+    with pytest.raises(WeightsError, match="no such file"):
+        load_packed(tmp_path / "b.fvit")
+
+
+# ------------------------------------------------------------------------------------------------ what is not written
+
+
+def tampered(classifier: Classifier, name: str, precision: str) -> object:
+    """With the signs of one map turned around."""
+    made = packed_model(classifier, name, precision)
+    step = next(step for step in made.packed.steps if step["kind"] == "mlp")
+    for part in ("up", "down"):
+        made.packed.tensors[step[part]["gain"]] *= -3
+    return made
+
+
+def test_a_program_that_answers_otherwise_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier, image_BHWC, _ = trained(FLAT)
+    monkeypatch.setattr(verify, "packed_model", tampered)
+    with pytest.raises(WeightsError, match=r"a\.fvit: the packed model names another class .* Nothing was written") as caught:
+        pack(classifier, tmp_path / "a.fvit", image_BHWC=image_BHWC)
+    assert "itself changes its mind for 0 of 100, so roundings are not the reason" in str(caught.value)
+    assert not list(tmp_path.iterdir())
+    found = pack(classifier, tmp_path / "a.fvit", image_BHWC=image_BHWC, least=0.0)
+    assert found.agreement < 0.95 and found.flip_rate > 0.01
+
+
+@native_only
+def test_a_runtime_that_gives_other_bits_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Simulation.logits
+    monkeypatch.setattr(Simulation, "logits", lambda *given: np.nextafter(honest(*given), np.float32(9)))
+    with pytest.raises(WeightsError, match="do not give the same bits"):
+        pack(classifier_of(MODELS["class"]), tmp_path / "a.fvit")
+    assert not list(tmp_path.iterdir())
+
+
+def test_whoever_is_killed_while_packing_leaves_no_file_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier, out = classifier_of(MODELS["class"]), tmp_path / "a.fvit"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+        child = os.fork()
+    if child == 0:
+        monkeypatch.setattr(verify, "encoded", lambda packed: encoded(packed)[:1000])
+        monkeypatch.setattr(verify, "verified", lambda *_: os.kill(os.getpid(), 9))
+        pack(classifier, out)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 9
+    assert not out.exists()
+    assert [one.stat().st_size for one in tmp_path.iterdir()] == [1000]  # what it had written, under another name
+    pack(classifier, out)
+    assert load_packed(out).classes == classifier.classes
+
+
+def test_packed_files_have_their_own_ending(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"packed files end in \.fvit"):
+        pack(classifier_of(MODELS["class"]), tmp_path / "a.safetensors")

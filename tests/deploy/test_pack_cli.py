@@ -1,0 +1,98 @@
+"""Packing from the command line, and packed files where other verbs expect a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+from tests.deploy.packing import classifier_of, native_only
+from tests.test_cli import bad, good, run
+
+from frugalvit.deploy import native
+from frugalvit.deploy.classifier import Classifier, ClassifierSpec
+from frugalvit.recipes.find import recipe
+from frugalvit.spec import encode
+from frugalvit.weights.files import write_json
+from frugalvit.zoo.binaryvit import binary_deit
+from frugalvit.zoo.deit import deit
+
+pytestmark = pytest.mark.filterwarnings("ignore::frugalvit.deploy.native.SimulationNotice")
+DIGITS = binary_deit(dim=16, heads=2, depth=1, patch=4, image=8, channels=1, classes=10, summary=("class", "distill"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a run on digits leaves, and a packed file in it."""
+    made = tmp_path_factory.mktemp("runs") / "night"
+    one = classifier_of(DIGITS)
+    Classifier(ClassifierSpec(DIGITS, one.preprocess, tuple("0123456789")), one.module).save(made)
+    write_json(made / "recipe.json", encode(recipe("vit.digits")))
+    done = run("pack", str(made))
+    assert done.returncode == 0, done.stderr
+    assert "comparing answers on 256 pictures: val of the data of the run" in done.stderr
+    for words in ("same best class", "of 256 pictures", "signs that differ", "largest difference of logits", "Written to"):
+        assert words in done.stdout
+    return made
+
+
+def test_pack_writes_into_the_run_and_overwrites_nothing(folder: Path) -> None:
+    assert native.load_packed(folder / "model.fvit").name == "night"
+    assert "model.fvit: exists already" in bad("pack", str(folder))
+    assert "is packed already" in bad("pack", str(folder / "model.fvit"))
+
+
+def test_json_has_every_number(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "half.fvit"
+    words = ("--out", str(out), "--half", "--pictures", "40", "--head", "distill", "--json")
+    found = json.loads(good("pack", str(folder / "model.safetensors"), *words))
+    assert found["pictures"] == 40 and found["bytes"] == out.stat().st_size < (folder / "model.fvit").stat().st_size
+    assert found["agreement"] > 0.94 and 0 <= found["sign_flip_rate"] < 0.01 and found["signs"] > 1000
+    assert found["pictures_of"] == "val of the data of the run"
+
+
+def test_a_packed_file_stands_where_a_run_does(folder: Path, tmp_path: Path) -> None:
+    measured = [json.loads(good("evaluate", str(one), "--json")) for one in (folder, folder / "model.fvit")]
+    assert measured[0]["pictures"] == measured[1]["pictures"] > 100
+    assert measured[0]["top1"] == pytest.approx(measured[1]["top1"], abs=1)
+    assert measured[0]["loss"] == pytest.approx(measured[1]["loss"], abs=0.01)
+    assert "head" not in measured[1]
+    picture = tmp_path / "a.png"
+    Pillow.fromarray(np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)).save(picture)
+    named = [json.loads(good("predict", str(one), str(picture), "--json")) for one in (folder, folder / "model.fvit")]
+    best = [one["predictions"][str(picture)][0] for one in named]
+    assert best[0]["name"] == best[1]["name"] and best[0]["probability"] == pytest.approx(best[1]["probability"], abs=1e-3)
+
+
+def test_what_a_packed_file_cannot_do_is_said(folder: Path) -> None:
+    packed = str(folder / "model.fvit")
+    assert "--head: a packed file answers as it was packed" in bad("evaluate", packed, "--head", "class")
+    assert "--device: packed files run on the CPU" in bad("evaluate", packed, "--device", "cuda")
+    assert "there is no such file" in bad("evaluate", str(folder / "other.fvit"))
+
+
+def test_without_data_it_compares_on_noise_and_says_so(tmp_path: Path) -> None:
+    classifier_of(binary_deit(dim=16, heads=2, depth=1, patch=4, image=8, channels=1, classes=7)).save(tmp_path / "saved")
+    done = run("pack", str(tmp_path / "saved"), "--pictures", "20")
+    assert done.returncode == 0, done.stderr
+    assert "20 pictures: noise, since no data could be opened; say --data PATH" in done.stderr
+    missing = str(tmp_path / "nowhere")
+    assert "nowhere" in bad("pack", str(tmp_path / "saved"), "--out", str(tmp_path / "a.fvit"), "--data", missing)
+
+
+def test_a_model_that_cannot_be_packed_ends_in_a_message(tmp_path: Path) -> None:
+    classifier_of(deit(dim=12, heads=3, depth=1, patch=4, image=8, classes=7)).save(tmp_path / "saved")
+    message = bad("pack", str(tmp_path / "saved"))
+    assert "SpecError: model.layers[2]: Block computes" in message and "binarized" in message
+    assert not (tmp_path / "saved" / "model.fvit").exists()
+
+
+@native_only
+def test_without_the_runtime_one_line_says_that_it_is_simulated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = good("evaluate", str(folder / "model.fvit"), "--json")
+    monkeypatch.setattr(native, "MODULE", "frugalvit.deploy._not_built")
+    done = run("evaluate", str(folder / "model.fvit"), "--json")
+    assert done.returncode == 0 and done.stdout == compiled
+    assert done.stderr.count("simulated in PyTorch") == 1 and done.stderr.count("\n") == 1
