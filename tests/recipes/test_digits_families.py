@@ -40,6 +40,8 @@ FAMILIES = {
     "ResNet": "digits.resnet",
     "RegNetY": "digits.regnet",
     "EfficientNet": "digits.efficientnet",
+    "BinaryViT": "binaryvit.digits",
+    "BinaryViT's ladder, flat": "binaryvit.digits rung=affine",
 }
 
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from frugalvit.errors import SpecError
 from frugalvit.nn.binary_channels import RPReLU
-from frugalvit.nn.binary_linear import Binary
-from frugalvit.nn.quantize import OneBit, floored, sign, thresholded
+from frugalvit.nn.binary_linear import Binary, FullPrecision, activations_for
+from frugalvit.nn.quantize import OneBit, floored, thresholded
 from frugalvit.nn.shape import Shape
 
 
@@ -41,7 +41,8 @@ class BinaryAttention:
             problem = f"{self.heads} heads do not divide a width of {shape.dim}. Use one of {fitting}."
             raise SpecError(problem, path="heads")
         self.refuse_reduction(shape)
-        return OneBitHeads(shape, self.heads, self.reduction, self.linear, self.step)
+        kind = RealHeads if isinstance(self.linear.weights, FullPrecision) else OneBitHeads
+        return kind(shape, self.heads, self.reduction, self.linear, self.step)
 
     def refuse_reduction(self, shape: Shape) -> None:
         side = self.reduction
@@ -64,6 +65,7 @@ class OneBitHeads(nn.Module):
         super().__init__()
         dim = shape.dim
         self.heads = heads
+        self.bits = activations_for(linear.weights)
         self.scale = (dim // heads) ** -0.5
         self.grid = (shape.height // reduction, reduction, shape.width // reduction, reduction)
         self.query = linear.build(dim, dim)
@@ -72,7 +74,8 @@ class OneBitHeads(nn.Module):
         self.value = linear.build(dim, dim)
         self.shift_q, self.shift_k, self.shift_v = (nn.Parameter(torch.zeros(dim)) for _ in range(3))
         self.step = nn.Parameter(torch.tensor(float(step)))
-        self.scores, self.gather = OneBitMatmul(), OneBitMatmul()
+        self.scores: nn.Module = OneBitMatmul()
+        self.gather: nn.Module = OneBitMatmul()
         self.norm = linear.norm.over(dim)
         self.act = RPReLU(dim)
         self.out = linear.build(dim, dim)
@@ -85,14 +88,23 @@ class OneBitHeads(nn.Module):
         q_BMD = self.query(x_BMD)
         seen_BND = x_BMD if self.reduce is None else self.reduce(self.squares(x_BMD))
         k_BND, v_BND = self.key(seen_BND), self.value(seen_BND)
-        q_BHMK, k_BHNK = self.split(sign(q_BMD + self.shift_q)), self.split(sign(k_BND + self.shift_k))
-        probability_BHMN = torch.softmax(self.scores(q_BHMK, k_BHNK.transpose(-2, -1)) * self.scale, dim=-1)
-        step = floored(self.step)
-        bits_BHMN = thresholded(probability_BHMN, step)
-        gathered_BHMK = self.gather(bits_BHMN, self.split(sign(v_BND + self.shift_v)))
-        context_BMD = self.norm(gathered_BHMK.transpose(1, 2).flatten(2) * step)
+        q_BHMK, k_BHNK, v_BHNK = (
+            self.split(self.bits(x_BND + shift))
+            for x_BND, shift in ((q_BMD, self.shift_q), (k_BND, self.shift_k), (v_BND, self.shift_v))
+        )
+        gathered_BHMK, attention_BHMN = self.gathered(q_BHMK, k_BHNK, v_BHNK)
+        context_BMD = self.norm(gathered_BHMK.transpose(1, 2).flatten(2))
         y_BMD = self.act(context_BMD + q_BMD + self.up(k_BND) + self.up(v_BND))
-        return self.out(y_BMD), bits_BHMN * step
+        return self.out(y_BMD), attention_BHMN
+
+    def gathered(self, q_BHMK: Tensor, k_BHNK: Tensor, v_BHNK: Tensor) -> tuple[Tensor, Tensor]:
+        """What the heads gather, and the attention_BHMN by which they do."""
+        step = floored(self.step)
+        bits_BHMN = thresholded(self.probability(q_BHMK, k_BHNK), step)
+        return self.gather(bits_BHMN, v_BHNK) * step, bits_BHMN * step
+
+    def probability(self, q_BHMK: Tensor, k_BHNK: Tensor) -> Tensor:
+        return torch.softmax(self.scores(q_BHMK, k_BHNK.transpose(-2, -1)) * self.scale, dim=-1)
 
     def split(self, x_BND: Tensor) -> Tensor:
         return x_BND.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # B H N K
@@ -108,6 +120,23 @@ class OneBitHeads(nn.Module):
         high, side, wide, _ = self.grid
         x = x_BND.unflatten(1, (high, 1, wide, 1)).expand(-1, -1, side, -1, side, -1)
         return x.flatten(1, 4)
+
+
+class RealHeads(OneBitHeads):
+    """The same in full precision. It keeps the step, which nothing reads: its weights can begin a binary model."""
+
+    def __init__(self, shape: Shape, heads: int, reduction: int, linear: Binary, step: float):
+        super().__init__(shape, heads, reduction, linear, step)
+        self.scores, self.gather = RealMatmul(), RealMatmul()
+
+    def gathered(self, q_BHMK: Tensor, k_BHNK: Tensor, v_BHNK: Tensor) -> tuple[Tensor, Tensor]:
+        probability_BHMN = self.probability(q_BHMK, k_BHNK)
+        return self.gather(probability_BHMN, v_BHNK), probability_BHMN
+
+
+class RealMatmul(nn.Module):
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return a @ b
 
 
 class OneBitMatmul(OneBit):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -57,7 +57,24 @@ class RealWeights:
         return RealProduct(size, init)
 
 
-Weights = CenteredSigns | Signs | RealWeights  # what may stand in a `weights` slot
+@dataclass(frozen=True)
+class FullPrecision:
+    """w as it is, on activations as they are: no bit in the map, nor in the attention around it. A binary model's real twin."""
+
+    def build(self, size: Sequence[int], init: Init) -> RealProduct:
+        return RealProduct(size, init)
+
+
+Weights = CenteredSigns | Signs | RealWeights | FullPrecision  # what may stand in a `weights` slot
+
+
+def activations_for(weights: Weights) -> Callable[[Tensor], Tensor]:
+    """What becomes of activations before they meet such weights: their signs, or nothing."""
+    return unchanged if isinstance(weights, FullPrecision) else sign
+
+
+def unchanged(x: Tensor) -> Tensor:
+    return x
 
 
 def refuse_damping(damping: float) -> None:
@@ -103,8 +120,8 @@ class RealProduct(nn.Module):
         super().__init__()
         self.weight = filled(size, init)
 
-    def forward(self, signs_I: Tensor) -> Tensor:
-        return linear(signs_I, self.weight.flatten(1))
+    def forward(self, x_I: Tensor) -> Tensor:
+        return linear(x_I, self.weight.flatten(1))
 
 
 # ------------------------------------------------------------------------------------------------ the map
@@ -123,7 +140,8 @@ class Binary:
 
     def build(self, fan_in: int, fan_out: int) -> BinaryLinear:
         refuse_widths(fan_in, fan_out)
-        return BinaryLinear(fan_in, fan_out, self.weights.build((fan_out, fan_in), self.weight), self.norm)
+        product = self.weights.build((fan_out, fan_in), self.weight)
+        return BinaryLinear(fan_in, fan_out, product, self.norm, activations_for(self.weights))
 
 
 def refuse_widths(fan_in: int, fan_out: int) -> None:
@@ -135,15 +153,16 @@ def refuse_widths(fan_in: int, fan_out: int) -> None:
 
 
 class BinaryLinear(nn.Module):
-    def __init__(self, fan_in: int, fan_out: int, product: nn.Module, norm: TokenBatchNorm):
+    def __init__(self, fan_in: int, fan_out: int, product: nn.Module, norm: TokenBatchNorm, bits: Callable[[Tensor], Tensor]):
         super().__init__()
+        self.bits = bits
         self.shift = nn.Parameter(torch.zeros(fan_in))
         self.product = product
         self.norm = norm.over(fan_out)
         self.act = RPReLU(fan_out)
 
     def forward(self, x_I: Tensor) -> Tensor:
-        return self.act(beside(self.norm(self.product(sign(x_I + self.shift))), x_I))
+        return self.act(beside(self.norm(self.product(self.bits(x_I + self.shift))), x_I))
 
 
 def beside(y_O: Tensor, x_I: Tensor) -> Tensor:

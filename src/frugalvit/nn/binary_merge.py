@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -10,10 +11,9 @@ from torch.nn.functional import linear
 
 from frugalvit.errors import SpecError
 from frugalvit.nn.binary_channels import RPReLU, TokenBatchNorm
-from frugalvit.nn.binary_linear import Signs, Weights, beside, filled
+from frugalvit.nn.binary_linear import Signs, Weights, activations_for, beside, filled
 from frugalvit.nn.init import FanInUniform, Init
 from frugalvit.nn.pooling import halved
-from frugalvit.nn.quantize import sign
 from frugalvit.nn.shape import Shape
 
 
@@ -31,7 +31,7 @@ class BinaryMerge:
     def build(self, shape: Shape) -> tuple[BinarySquares, Shape]:
         new = merged(shape)
         product = self.weights.build((new.dim, shape.dim, 2, 2), self.weight)
-        return BinarySquares(shape, self.norm, product), new
+        return BinarySquares(shape, self.norm, product, activations_for(self.weights)), new
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,16 @@ class Squares(nn.Module):
 
 
 class BinarySquares(Squares):
-    def __init__(self, shape: Shape, norm: TokenBatchNorm, product: nn.Module):
+    def __init__(self, shape: Shape, norm: TokenBatchNorm, product: nn.Module, bits: Callable[[Tensor], Tensor]):
         super().__init__(shape, norm)
+        self.bits = bits
         self.shift = nn.Parameter(torch.zeros(shape.dim))
         self.product = product
         self.act = RPReLU(2 * shape.dim)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         n_BND = self.norm1(x_BND)
-        y_BND = self.norm2(self.product(self.rows(sign(n_BND + self.shift))))
+        y_BND = self.norm2(self.product(self.rows(self.bits(n_BND + self.shift))))
         means_BND = n_BND.unflatten(1, self.grid).mean((2, 4)).flatten(1, 2)
         return self.act(beside(y_BND, means_BND))
 

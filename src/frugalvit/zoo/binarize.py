@@ -1,17 +1,20 @@
-"""From a model in full precision to one of one bit. Used through change.py."""
+"""From a model in full precision to one of one bit, used through change.py; and what a binary model's weights may be."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import torch
 
 from frugalvit.errors import SpecError, at
+from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.attention import Attention
 from frugalvit.nn.binary_attention import BinaryAttention
 from frugalvit.nn.binary_block import BinaryBlock
 from frugalvit.nn.binary_channels import TokenBatchNorm
-from frugalvit.nn.binary_linear import Binary, BinaryMlp
+from frugalvit.nn.binary_linear import Binary, BinaryMlp, CenteredSigns, FullPrecision, RealWeights, Signs, Weights
 from frugalvit.nn.block import Block, SummaryBlock
 from frugalvit.nn.layers import Layer, Normalize
 from frugalvit.nn.linear import Dense, Fp8
@@ -23,6 +26,8 @@ from frugalvit.nn.scope import Everywhere
 from frugalvit.nn.score import FixedScale
 from frugalvit.spec import swap
 from frugalvit.zoo.grids import transformer
+
+A = TypeVar("A", bound=Architecture)
 
 
 def with_binary_linears(model: Model) -> Model:
@@ -104,4 +109,41 @@ def tried(model: Model) -> Model:
     """The model, if it can be built: sizes that do not fit are refused here rather than later."""
     with torch.device("meta"):
         replace(model, classes=model.classes or 1).build(seed=0)
+    return model
+
+
+# ------------------------------------------------------------------------------------------------ the weights of binary models
+
+
+def with_real_weights(model: A) -> A:
+    """Real weights on activations of one bit, under the same names: what ReActNet trains first (Liu et al. 2020, §5.1)."""
+    return with_weights(model, lambda _: RealWeights())
+
+
+def with_full_precision(model: Model) -> Model:
+    """The real twin of a binary transformer: every sign and threshold gone, all else and all names as they are.
+
+    The release has one too, as its model of 32 bits; the biases that its maps have there are idle before a batch norm.
+    """
+    if not isinstance(model, Model):
+        raise SpecError(f"it is for transformers (Model), and this is {type(model).__name__}.", path="model")
+    return with_weights(model, lambda _: FullPrecision())
+
+
+def with_damping(model: A, damping: float) -> A:
+    """Each latent weight pulled towards ± its row's scale, so that fewer change their sign to and fro (`CenteredSigns`)."""
+    return with_weights(model, lambda one: one if isinstance(one, RealWeights) else replace(one, damping=damping))
+
+
+def with_weights(model: A, change: Callable[[Any], Weights]) -> A:
+    """The model with other weights wherever activations have one bit."""
+    found: list[Weights] = []
+
+    def changed(one: Any) -> Weights:
+        found.append(one)
+        return change(one)
+
+    model = swap(model, (CenteredSigns, Signs, RealWeights), changed)
+    if not found:
+        raise SpecError("nothing in it has one bit. Use a binary model, or binarized(...) first.", path="model")
     return model

@@ -1,0 +1,197 @@
+"""BinaryViT's ladder on CIFAR-10: from a binary DeiT to BinaryViT and BinaryViT*, what each rung gains, and the paper's beside.
+
+    python benchmarks/binary_ladder.py --data CIFAR [--only deit mean --seeds 0,1,2] [--passes 60] [--out docs/results]
+    python benchmarks/binary_ladder.py --data CIFAR --teacher convnet.cifar10    # its probabilities are all that is learned
+
+CIFAR is a folder of arrays (train_images.npy, test_images.npy, ...). The pieces, each of which can be asked for by itself:
+
+    deit, mean, pool, affine, pyramid, star      the rungs, with every seed
+    flat twin, pyramid twin                      `affine` and `pyramid` in full precision, with the first seed
+    ReActNet-A, ReActNet-18                      convolutional networks of one bit, with the first seed
+
+`--teacher` is a run folder, or a recipe that is trained first, once. Seeds train at the same time. All 50,000 training pictures
+are learned from, and the test pictures measure the finished models; with `--val`, 45,000 and the 5,000 held out. Nothing that
+has been measured is trained again, rows of earlier calls stay, and a training that was killed goes on from its checkpoint: so
+the whole can be made in calls of any length, and after `--seconds` none begins a further piece.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import frugalvit
+from frugalvit.beginning import opened
+from frugalvit.recipes.find import functions
+from frugalvit.report.environment import short_commit
+from frugalvit.report.progress import Lines
+from frugalvit.report.record import RunFolder
+from frugalvit.report.table import as_markdown
+from frugalvit.spec import override
+from frugalvit.studies.binary import ROWS, ladder
+from frugalvit.studies.ledger import Entry, Ledger
+from frugalvit.studies.study import Study
+from frugalvit.studies.trainings import Setup, key_for, measured
+from frugalvit.training.recipe import Recipe
+
+OTHERS = {  # beside the ladder: a recipe and what it is told
+    "flat twin": ("binaryvit.cifar10", "rung=affine", "bits=none"),
+    "pyramid twin": ("binaryvit.cifar10", "rung=pyramid", "bits=none"),
+    "ReActNet-A": ("binaryvit.cifar10_reactnet", "model=reactnet_a_32"),
+    "ReActNet-18": ("binaryvit.cifar10_reactnet", "model=react_resnet18_32"),
+}
+PIECES = (*ROWS, *OTHERS)
+KEPT = ("step", "epoch", "loss", "lr", "gradient_norm", "nonfinite", "val_top1", "val_loss")
+KEPT += ("time_images_per_second", "time_waiting")
+TIMES = ("steps", "first", "images_per_second", "waiting")
+
+
+def recipe_of(words: tuple[str, ...], arguments: argparse.Namespace) -> Recipe:
+    name, *told = words
+    told += [f"passes={arguments.passes}", *([f"teacher={teacher_of(arguments)}"] if arguments.teacher else [])]
+    told += arguments.reactnet_override if name.endswith("reactnet") else arguments.override
+    made = frugalvit.recipe(name, *told)
+    return made if arguments.val else override(made, "data.dataset.holdout=0.0")
+
+
+def teacher_of(arguments: argparse.Namespace) -> str:
+    """The folder of the run that teaches, which a name alone could not tell from a model's."""
+    own = arguments.runs / name_of(arguments) / "teacher" / "seed-0"
+    folder = own if arguments.teacher in functions() else Path(arguments.teacher)
+    return str(folder) if "/" in str(folder) else f"./{folder}"
+
+
+def teach(arguments: argparse.Namespace, setup: Setup) -> None:
+    """Train the teacher where it is a recipe, unless it is there."""
+    if arguments.teacher not in functions() or (Path(teacher_of(arguments)) / "summary.json").exists():
+        return
+    recipe = frugalvit.recipe(arguments.teacher, *arguments.teacher_override)
+    recipe = recipe if arguments.val else override(recipe, "data.dataset.holdout=0.0")
+    sources = opened(recipe, arguments.data)
+    setup.ledger.add(measured("teacher", key_for(recipe, sources), recipe, sources, [0], setup))
+
+
+def study(arguments: argparse.Namespace, setup: Setup) -> Study:
+    """The pieces that were asked for are measured, one after the other while there is time; what there is is shown."""
+    began = time.perf_counter()
+    if arguments.teacher:
+        teach(arguments, setup)
+    rungs = {rung: recipe_of(("binaryvit.cifar10", f"rung={rung}"), arguments) for rung in ROWS}
+    others = {name: recipe_of(words, arguments) for name, words in OTHERS.items()}
+    for piece in arguments.only:
+        if time.perf_counter() - began > arguments.seconds:
+            print(f"{piece} is left for another call", flush=True)
+            continue
+        ladder(rungs, others, replace(setup, only=(piece,)))
+        write(arguments, ladder(rungs, others, replace(setup, only=())), setup)
+        print(f"{piece}: done, {time.perf_counter() - began:.0f} s in this call", flush=True)
+    return ladder(rungs, others, replace(setup, only=()))
+
+
+def name_of(arguments: argparse.Namespace) -> str:
+    return "binary_ladder" + ("_taught" if arguments.teacher else "") + ("_val" if arguments.val else "")
+
+
+def write_logs(ledger: Ledger, folder: Path) -> None:
+    """One line a validation and the last record. Logs of runs that are gone stay."""
+    for entry in ledger.entries.values():
+        run = Path(entry.folder)
+        if not (run / "recipe.json").exists():
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        records = RunFolder(run).metrics()
+        with (folder / f"{run.parent.name}-{run.name}.jsonl").open("w", encoding="utf-8") as file:
+            for record in records:
+                if "val_top1" in record or record is records[-1]:
+                    file.write(json.dumps({name: rounded(record[name]) for name in KEPT if name in record}) + "\n")
+
+
+def rounded(value: Any) -> Any:
+    return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+def times(ledger: Ledger) -> list[dict[str, Any]]:
+    """Where the time went, a row a training: the means over its seeds, which shared the device."""
+    groups: dict[str, list[Entry]] = {}
+    for entry in ledger.entries.values():
+        groups.setdefault(entry.key, []).append(entry)
+    rows = []
+    for entries in groups.values():
+        mean = {name: statistics.mean(one.results[f"time_{name}"] for one in entries) for name in TIMES}
+        where = entries[0].where or {}
+        rows.append(
+            {
+                "training": entries[0].name,
+                "seeds": ", ".join(str(one.seed) for one in entries),
+                "seconds of steps, each": f"{mean['steps']:.0f}",
+                "of compiling": f"{mean['first']:.0f}",
+                "images/s each": f"{mean['images_per_second']:,.0f}",
+                "waiting": f"{mean['waiting']:.1%}",
+                "not finite": f"{sum(one.results['nonfinite'] for one in entries):.0f}",
+                **{name: where.get(name, "") for name in ("device", "torch", "commit")},
+            }
+        )
+    return rows
+
+
+def page(found: Study, arguments: argparse.Namespace, setup: Setup) -> str:
+    pictures = "45,000 training pictures" if arguments.val else "all 50,000 training pictures"
+    target = f"the probabilities of `{arguments.teacher}` as the only target" if arguments.teacher else "labels as the target"
+    words = " ".join([*arguments.override, *arguments.reactnet_override]) or "none"
+    head = (
+        f"`python benchmarks/binary_ladder.py`: `binaryvit.cifar10`, {arguments.passes} passes over {pictures}, {target}; "
+        f"overrides: {words}. Twins are the same models in full precision, trained in the "
+        "same way. Nothing was chosen on the pictures that are measured. A verdict is of the mean difference over seeds, by "
+        "Student's t at 95 %; that the pictures are a sample too is not in it."
+    )
+    parts = ["# BinaryViT's ladder on CIFAR-10\n", f"{head}\n", found.markdown(), "## Time\n", as_markdown(times(setup.ledger))]
+    return "\n".join(parts)
+
+
+def write(arguments: argparse.Namespace, found: Study, setup: Setup) -> None:
+    write_logs(setup.ledger, arguments.out / f"{name_of(arguments)}_logs")
+    (arguments.out / f"{name_of(arguments)}.md").write_text(page(found, arguments, setup))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", choices=PIECES, default=list(PIECES), metavar="PIECE", help=", ".join(PIECES))
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--teacher", default="", metavar="RUN|RECIPE", help="whose probabilities are learned; none: labels")
+    parser.add_argument("--passes", type=int, default=60)
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="after which no further piece begins")
+    parser.add_argument("--val", action="store_true", help="on held-out training pictures")
+    parser.add_argument("--override", action="append", default=[], metavar="NAME=VALUE", help="of rungs and twins; is shown")
+    parser.add_argument("--reactnet-override", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--teacher-override", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--runs", type=Path, default=Path("runs/binary_ladder"), help="run folders; what is there is resumed")
+    parser.add_argument("--commit", default=short_commit())
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    arguments = parser.parse_args()
+    for folder in (arguments.out, arguments.runs):
+        folder.mkdir(parents=True, exist_ok=True)
+    with (arguments.runs / "progress.txt").open("a", encoding="utf-8") as progress:
+        setup = Setup(
+            seeds=tuple(int(seed) for seed in arguments.seeds.split(",")),
+            out=arguments.runs / name_of(arguments),
+            data=arguments.data,
+            split="val" if arguments.val else "test",
+            device=arguments.device,
+            file=arguments.out / f"{name_of(arguments)}.json",
+            commit=arguments.commit,
+            display=Lines(progress),
+        )
+        found = study(arguments, setup)
+    write(arguments, found, setup)
+    print(page(found, arguments, setup))
+
+
+if __name__ == "__main__":
+    main()
