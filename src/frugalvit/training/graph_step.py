@@ -62,6 +62,7 @@ class GraphStep(Step):
         self.prepared: Callable[..., Any] = Prepared(recipe, preprocess, kept, state.module.draws).to(device)
         self.terms: Callable[..., tuple[Tensor, dict[str, Tensor]]] = self.computed_terms
         self.judged: Callable[..., Tensor] = judged
+        self.kept_where: Callable[..., None] = kept_where
         self.answers: Callable[[Tensor], dict[str, Tensor]] | None = teacher
         self.number_2AB = torch.zeros((2, recipe.accumulate, recipe.batch), dtype=torch.int64, device=device)
         size = (0,) if kept is not None else (len(preprocess.mean), preprocess.height, preprocess.width)
@@ -123,7 +124,8 @@ class GraphStep(Step):
         """All of a step that happens on the device: nothing here waits for it, and nothing is allocated but by torch."""
         state, recipe = self.state, self.recipe
         state.optimizer.zero_grad(set_to_none=True)
-        remembered = [(one, one.clone()) for one in changing_buffers(state.module)]
+        buffers = changing_buffers(state.module)
+        before = copies(buffers)
         parts = [self.part_gradients(part) for part in range(recipe.accumulate)]
         values = parts[0] if len(parts) == 1 else {name: sum(part[name] for part in parts) for name in parts[0]}
         values["gradient_norm"] = total_norm(state.optimizer, recipe.clip)
@@ -133,8 +135,8 @@ class GraphStep(Step):
         groups = state.optimizer.param_groups
         rates, scales = [group["lr"] for group in groups], [float(group["scale"]) for group in groups]
         finite = self.judged(values, self.sums, self.in_a_row, self.most_in_a_row, self.skips, self.rate, rates, scales)
-        for buffer, before in remembered:
-            buffer.copy_(torch.where(finite, buffer, before))
+        if buffers:
+            self.kept_where(finite, buffers, before)
         self.updated(finite)
 
     def part_gradients(self, part: int) -> dict[str, Tensor]:
@@ -199,7 +201,7 @@ class GraphStep(Step):
         if self.teacher is not None and self.filed is None:
             quicken(self.teacher)
         before = self.snapshot()
-        plain = self.prepared, self.terms, self.answers, self.judged
+        plain = self.prepared, self.terms, self.answers, self.judged, self.kept_where
         reasons = []
         if self.clock.total >= compiled.FROM:
             try:
@@ -207,13 +209,14 @@ class GraphStep(Step):
                     self.prepared = compiled.compiled(self.prepared, whole=True)
                     self.terms = compiled.compiled(self.terms, whole=False)
                     self.judged = compiled.compiled(self.judged, whole=True)
+                    self.kept_where = compiled.compiled(self.kept_where, whole=True)
                     if self.teacher is not None and self.filed is None:
                         self.answers = compiled.compiled_teacher(self.teacher)
                     self.capture(before)
                 return
             except Exception as error:  # a compiler can fail in any way, and training must go on
                 reasons.append(f"torch.compile failed ({first_line(error)})")
-                self.prepared, self.terms, self.answers, self.judged = plain
+                self.prepared, self.terms, self.answers, self.judged, self.kept_where = plain
                 compiled.forget(self.teacher)
         try:
             self.capture(before)
@@ -286,6 +289,23 @@ def judged(
     for one, scale in zip(rates, scales, strict=True):
         one.copy_(rate * scale)
     return finite
+
+
+@torch.no_grad()
+def copies(tensors: list[Tensor]) -> list[Tensor]:
+    """A copy of each, in few kernels: one for all of a type."""
+    found = [torch.empty_like(one) for one in tensors]
+    for dtype in {one.dtype for one in tensors}:
+        places = [place for place, one in enumerate(tensors) if one.dtype == dtype]
+        torch._foreach_copy_([found[place] for place in places], [tensors[place] for place in places])
+    return found
+
+
+@torch.no_grad()
+def kept_where(finite: Tensor, buffers: list[Tensor], before: list[Tensor]) -> None:
+    """The buffers as they were before where the step is no number."""
+    for buffer, earlier in zip(buffers, before, strict=True):
+        buffer.copy_(torch.where(finite, buffer, earlier))
 
 
 def first_line(error: Exception) -> str:
