@@ -274,25 +274,31 @@ def test_a_hub_model_brings_its_class_names(tmp_path: Path, imported: Path, monk
 
 @pytest.fixture
 def short_demo(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("resnet", "vit", "distilled"):
+    for name in ("resnet", "vit", "distilled", "binary"):
         monkeypatch.setitem(getattr(few_digits, name).__kwdefaults__, "epochs", 1)
 
 
 @pytest.mark.usefixtures("short_demo")
-def test_the_demo_compares_a_teacher_a_vit_and_the_same_vit_distilled(tmp_path: Path) -> None:
+def test_the_demo_compares_a_teacher_a_vit_the_same_vit_distilled_and_its_packed_twin(tmp_path: Path) -> None:
     out = tmp_path / "first"
     found = json.loads(good("demo", "--out", str(out), "--json", "--quiet"))
     rows = {row["model"]: row for row in found["table"]}
     readings = {"class": "val_top1_class", "distill": "val_top1_distill", "both": "val_top1"}
     heads = {f"ViT distilled, read from {reading}": found["distilled"][name] for reading, name in readings.items()}
     top1 = {"teacher, a convnet": found["teacher"]["val_top1"], "ViT alone": found["alone"]["val_top1"]} | heads
+    top1 |= {"one-bit twin": found["binary"]["val_top1"]}
     assert {name: row["top1"] for name, row in rows.items()} == pytest.approx(top1)
     assert rows["teacher, a convnet"]["agreement"] == 100 > rows["ViT alone"]["agreement"]
     assert [truth for truth, _ in found["predictions"]] and len(found["predictions"]) == 5
-    for folder in ("teacher", "alone", "distilled"):
+    for folder in ("teacher", "alone", "distilled", "binary"):
         assert frugalvit.load(out / folder).classes == tuple("0123456789")
     both = json.loads(good("evaluate", str(out / "distilled"), "--json"))
     assert both["top1"] == pytest.approx(found["distilled"]["val_top1"])
+    packed = found["packed"]
+    assert packed["top1_full"] == pytest.approx(both["top1"]) and packed["agreement"] > 0.99
+    assert json.loads(good("evaluate", packed["file"], "--json"))["top1"] == pytest.approx(packed["top1_packed"])
+    assert packed["bytes_packed"] == Path(packed["file"]).stat().st_size < packed["bytes_full"] / 5
+    assert packed["kernels"] == "simulated" or packed["seconds_packed"] < packed["seconds_full"]
 
 
 @pytest.mark.usefixtures("short_demo")
@@ -314,3 +320,4 @@ def test_an_interrupted_demo_does_not_stop_the_next(tmp_path: Path, monkeypatch:
     assert "ViT distilled, read from both" in said and "300 to learn from, one seed" in said
     assert "docs/results/distilled_digits.md" in said and said.count(" was read as ") == 5
     assert f"frugalvit evaluate {Path('mine-2') / 'distilled'} " in said
+    assert "one bit, packed" in said and "times as fast" in said

@@ -1,4 +1,4 @@
-"""The verb for a first look: a convnet teaches a small ViT, beside the same ViT alone; nothing is downloaded."""
+"""The verb for a first look: a convnet teaches a small ViT, which teaches its one-bit twin; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -44,37 +44,45 @@ class Row:
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="The folder to write: teacher/, alone/ and distilled/.")] = Path(
-        "runs/demo"
-    ),
+    out: Annotated[Path, typer.Option("--out", help="The folder to write: a run for each model.")] = Path("runs/demo"),
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Teach a small ViT 300 handwritten digits, alone and with a convnet as its teacher: no download, two to three minutes."""
+    """Teach a small ViT 300 handwritten digits, alone and with a convnet as its teacher, then in one bit: no download.
+
+    It takes three to four minutes on two cores.
+    """
+    from frugalvit.cli.demo_packed import packed_twin, tell_packed
     from frugalvit.data.digits import Digits
     from frugalvit.recipes import few_digits
     from frugalvit.report.progress import display_for
 
     out = free_folder(out)
     display = display_for(sys.stderr, "quiet" if quiet else "auto")
-    teacher = timed(few_digits.resnet(), out / "teacher", "1 of 3: the teacher, a small convnet", display)
-    alone = timed(few_digits.vit(), out / "alone", "2 of 3: a ViT alone", display)
+    teacher = timed(few_digits.resnet(), out / "teacher", "1 of 4: the teacher, a small convnet", display)
+    alone = timed(few_digits.vit(), out / "alone", "2 of 4: a ViT alone", display)
     taught = few_digits.distilled(teacher=str(out / "teacher"))
-    distilled = timed(taught, out / "distilled", "3 of 3: the same ViT, its distillation token taught by the convnet", display)
+    distilled = timed(taught, out / "distilled", "3 of 4: the same ViT, its distillation token taught by the convnet", display)
+    twin = few_digits.binary(teacher=str(out / "distilled"))
+    binary = timed(twin, out / "binary", "4 of 4: its twin with weights and activations of one bit, taught by it", display)
     held_out = Digits().open("test", None)
-    rows = compared(teacher, alone, distilled, held_out)
+    rows = compared(teacher, alone, distilled, binary, held_out)
+    small = packed_twin(distilled.run, binary.run, held_out)
     examples = read_digits(distilled.run, held_out)
     if as_json:
-        runs = {"teacher": teacher, "alone": alone, "distilled": distilled}
+        runs = {"teacher": teacher, "alone": alone, "distilled": distilled, "binary": binary}
         summaries = {name: plain(one.run.summary) for name, one in runs.items()}
-        print(json.dumps({"out": str(out), "table": [asdict(row) for row in rows], "predictions": examples, **summaries}))
+        tables = {"table": [asdict(row) for row in rows], "packed": asdict(small)}
+        print(json.dumps({"out": str(out), **tables, "predictions": examples, **summaries}))
         return
     tell_results(rows, len(held_out))
+    tell_packed(small)
     for truth, guess in examples:
         console.print(f"  a {truth} was read as {guess}", markup=False)
     tell_what_is_where(distilled.run)
     console.print("Next:")
     console.print(f"  frugalvit evaluate {distilled.run.path}                per class, calibration", markup=False)
+    console.print(f"  frugalvit predict {small.file} DIGIT.png      the packed twin", markup=False)
     console.print("  frugalvit distill --teacher digits.resnet --student vit.digits --out runs/taught", markup=False)
     console.print("  frugalvit data check PICTURES                      your own pictures, a folder a class", markup=False)
     console.print(
@@ -96,14 +104,17 @@ def timed(recipe: Recipe, out: Path, title: str, display: Display) -> Timed:
     return Timed(train(recipe, out=out, device="auto", display=display), time.monotonic() - start)
 
 
-def compared(teacher: Timed, alone: Timed, distilled: Timed, held_out: Source) -> list[Row]:
-    """A row for each model, and for each reading of the distilled one."""
+def compared(teacher: Timed, alone: Timed, distilled: Timed, binary: Timed, held_out: Source) -> list[Row]:
+    """A row for each model, and for each reading of the distilled one; of its twin, as it is packed, both heads together."""
     told_N = guesses(teacher.run, held_out)["class"]
     rows = []
-    for name, one in (("teacher, a convnet", teacher), ("ViT alone", alone), ("ViT distilled", distilled)):
+    named = {"teacher, a convnet": teacher, "ViT alone": alone, "ViT distilled": distilled, "one-bit twin": binary}
+    for name, one in named.items():
         assert one.run.classifier is not None
         parameters = sum(parameter.numel() for parameter in one.run.classifier.parameters())
         found = guesses(one.run, held_out)
+        if one is binary:
+            found = {"both": found["both"]}
         for reading, guess_N in found.items():
             top1, agreement = (100 * float((guess_N == other_N).mean()) for other_N in (held_out.labels, told_N))
             words = f"{name}, read from {reading}" if len(found) > 1 else name

@@ -51,9 +51,8 @@ class RPReLU(nn.Module):
         self.after = nn.Parameter(torch.zeros(dim))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x - self.before
-        # torch's prelu would round the shortcuts to bf16 under autocast
-        return x.clamp(min=0) + self.slope * x.clamp(max=0) + self.after
+        # the kernel of torch's prelu: that itself would round the shortcuts to bf16 under autocast
+        return torch._prelu_kernel(x - self.before, self.slope) + self.after
 
 
 class ChannelAffine(nn.Module):

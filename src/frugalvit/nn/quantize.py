@@ -25,7 +25,7 @@ SMALLEST = 1e-12  # a scale below it counts as this where it divides
 
 def signs(x: Tensor) -> Tensor:
     """+1 where x >= 0, else −1."""
-    return (x >= 0).to(x.dtype) * 2 - 1
+    return (x >= 0).to(x.dtype).mul_(2).sub_(1)
 
 
 class BiRealSign(torch.autograd.Function):
@@ -39,7 +39,7 @@ class BiRealSign(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
         (x,) = ctx.saved_tensors
-        return gradient * (2 - 2 * x.abs()).clamp(min=0)
+        return x.abs().mul_(-2).add_(2).clamp_(min=0).mul_(gradient)
 
 
 class ClippedSign(torch.autograd.Function):
