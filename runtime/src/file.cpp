@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 namespace frugalvit {
@@ -175,6 +176,8 @@ const Tensor& PackedFile::tensor(const std::string& name) const {
 }
 
 std::vector<std::uint8_t> read_bytes(const std::string& path) {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(path, ignored)) throw FileError(path + ": is a folder");
     std::ifstream file(path, std::ios::binary | std::ios::ate);
     if (!file) throw FileError(path + ": cannot be opened");
     const std::streamoff size = file.tellg();

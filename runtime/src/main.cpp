@@ -17,10 +17,25 @@ namespace {
 
 using namespace frugalvit;
 
+constexpr int most_threads = 256;
+
 int threads() {
     const char* wanted = std::getenv("FRUGALVIT_THREADS");
-    const int count = wanted ? std::atoi(wanted) : static_cast<int>(std::thread::hardware_concurrency());
-    return std::clamp(count, 1, 256);
+    if (!wanted) return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, most_threads);
+    char* end = nullptr;
+    const long count = std::strtol(wanted, &end, 10);
+    if (end == wanted || *end || count < 1 || count > most_threads)
+        throw FileError(std::string("FRUGALVIT_THREADS=") + wanted + ": use a whole number from 1 to 256");
+    return static_cast<int>(count);
+}
+
+Model opened(const std::string& path) {
+    std::vector<std::uint8_t> bytes = read_bytes(path);
+    try {
+        return Model{PackedFile(std::move(bytes))};
+    } catch (const FileError& error) {
+        throw FileError(path + ": " + error.what());
+    }
 }
 
 void print_best(const Program& program, const std::vector<float>& logits, const std::string& path) {
@@ -43,11 +58,17 @@ void print_best(const Program& program, const std::vector<float>& logits, const 
 int classify(const Model& model, int count, char** paths) {
     Runner runner(model, threads());
     std::vector<float> logits(model.classes());
+    bool all = true;
     for (int i = 0; i < count; ++i) {
-        runner.run(with_channels(read_picture(paths[i]), model.program().image.channels), logits.data());
-        print_best(model.program(), logits, paths[i]);
+        try {
+            runner.run(with_channels(read_picture(paths[i]), model.program().image.channels), logits.data());
+            print_best(model.program(), logits, paths[i]);
+        } catch (const FileError& error) {  // others may be readable
+            std::fprintf(stderr, "fvit: %s\n", error.what());
+            all = false;
+        }
     }
-    return 0;
+    return all ? 0 : 1;
 }
 
 Picture noise(int height, int width, int channels) {
@@ -122,7 +143,10 @@ int trace(const Model& model, const char* path) {
 }
 
 int usage() {
-    std::fprintf(stderr, "usage: fvit MODEL PICTURE...   JPEG, PNG, or binary PPM or PGM\n       fvit bench MODEL\n");
+    std::fprintf(stderr,
+                 "usage: fvit MODEL PICTURE...   JPEG, PNG, or binary PPM or PGM\n"
+                 "       fvit bench MODEL\n"
+                 "FRUGALVIT_THREADS=N threads, 1 to 256; FRUGALVIT_KERNEL=reference, avx2, avx512 or neon\n");
     return 2;
 }
 
@@ -132,7 +156,7 @@ int main(int count, char** words) try {
     const std::string first = count > 1 ? words[1] : "";
     const bool verb = first == "bench" || first == "trace";
     if (count < 3 || (first == "trace" && count != 4) || (first == "bench" && count != 3)) return usage();
-    const Model model{PackedFile(read_bytes(words[verb ? 2 : 1]))};
+    const Model model = opened(words[verb ? 2 : 1]);
     if (first == "bench") return bench(model);
     if (first == "trace") return trace(model, words[3]);
     return classify(model, count - 2, words + 2);

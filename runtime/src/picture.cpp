@@ -15,7 +15,7 @@ public:
     Picture read() {
         Picture picture;
         if (bytes_.size() < 2 || bytes_[0] != 'P' || (bytes_[1] != '5' && bytes_[1] != '6'))
-            throw FileError("not a binary PGM or PPM picture");
+            throw FileError("of no kind that is read here");
         picture.channels = bytes_[1] == '6' ? 3 : 1;
         at_ = 2;
         picture.width = number(longest_side);

@@ -22,7 +22,8 @@ from frugalvit.data.split import NoSplit
 from frugalvit.data.store import Store
 from frugalvit.data.subset import FirstClasses
 from frugalvit.deploy.classifier import Classifier
-from frugalvit.errors import DataError, SpecError, at
+from frugalvit.deploy.packed_file import ENDING
+from frugalvit.errors import DataError, SpecError, WeightsError, at
 from frugalvit.nn.network import Network
 from frugalvit.nn.shape import MapShape, Shape
 from frugalvit.recipes.find import BESIDE
@@ -54,11 +55,16 @@ def opened(recipe: Recipe, data: str | Path | Mapping[str, Source] | None) -> di
             raise DataError(f"splits {sorted(data)}. Give train, and val and test where there are any.", path="data")
         return dict(data)
     root = Path(data).resolve() if data else None
-    if root is not None and isinstance(recipe.data.dataset, Digits):
+    if root is not None:
+        refuse_own_data(recipe.data.dataset)
+    return all_splits(recipe, root)
+
+
+def refuse_own_data(dataset: object) -> None:
+    if isinstance(dataset, Digits):
         raise DataError(
             "the digits come with the package. Leave --data out, or choose a recipe for your pictures.", path="--data"
         )
-    return all_splits(recipe, root)
 
 
 def all_splits(recipe: Recipe, root: Path | None) -> dict[str, Source]:
@@ -195,6 +201,10 @@ def initialized(training: Training, init: str, origin: str) -> list[str]:
     if not init:
         return []
     fetched = fetch(init)
+    if not Path(fetched.path).exists():
+        raise WeightsError("there is no such file or folder, and no model of that name.", path=init)
+    if Path(fetched.path).suffix == ENDING:
+        raise WeightsError("is a packed model, whose weights are gone. Give the run it was made of.", path=init)
     if not (origin or fetched.origin):
         raise SpecError(f"whose names does {fetched.path} have? Say --origin.", path="--init")
     with warnings.catch_warnings(record=True) as notices:

@@ -11,8 +11,10 @@ from PIL import Image as Pillow
 from tests.deploy.packing import classifier_of, native_only
 from tests.test_cli import bad, good, run
 
-from frugalvit.deploy import native
+import frugalvit
+from frugalvit.deploy import native, verify
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec
+from frugalvit.errors import SpecError
 from frugalvit.recipes.find import recipe
 from frugalvit.spec import encode
 from frugalvit.weights.files import write_json
@@ -42,6 +44,19 @@ def test_pack_writes_into_the_run_and_overwrites_nothing(folder: Path) -> None:
     assert native.load_packed(folder / "model.fvit").name == "night"
     assert "model.fvit: exists already" in bad("pack", str(folder))
     assert "is packed already" in bad("pack", str(folder / "model.fvit"))
+    before = (folder / "model.fvit").read_bytes()
+    with pytest.raises(SpecError, match="exists already"):
+        verify.pack(frugalvit.load(folder), folder / "model.fvit")
+    assert (folder / "model.fvit").read_bytes() == before
+    assert "packed files end in .fvit" in bad("pack", str(folder), "--out", str(folder / "model.bin"))
+
+
+def test_what_cannot_be_begun_from_or_measured_on_is_said(folder: Path, tmp_path: Path) -> None:
+    out = ("--out", str(tmp_path / "out"))
+    assert "no such file or folder" in bad("train", "binaryvit.digits", "--init", str(tmp_path / "none"), *out)
+    assert "is a packed model" in bad("train", "binaryvit.digits", "--init", str(folder / "model.fvit"), *out)
+    for verb, words in (("evaluate", ()), ("pack", ("--out", str(tmp_path / "a.fvit")))):
+        assert "the digits come with the package" in bad(verb, str(folder), "--data", str(tmp_path), *words)
 
 
 def test_json_has_every_number(folder: Path, tmp_path: Path) -> None:

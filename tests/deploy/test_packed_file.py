@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import frugalvit
 from frugalvit.deploy.packed_file import Packed, decoded, encoded, read_packed, read_program, signs_of, words_of
 from frugalvit.errors import WeightsError
 
@@ -99,3 +100,15 @@ def test_what_the_format_does_not_say_is_refused(metadata: dict[str, str], tenso
     assert decoded(rewritten()).program == PACKED.program
     with pytest.raises(WeightsError, match=problem):
         decoded(rewritten(metadata, tensors))
+
+
+def test_load_says_what_to_use_instead(tmp_path: Path) -> None:
+    file = tmp_path / "a.fvit"
+    file.write_bytes(encoded(PACKED))
+    with pytest.raises(WeightsError, match=r"is a packed model.*load_packed"):
+        frugalvit.load(file)
+
+
+def test_a_folder_is_no_packed_file(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match=r"is a folder\. Give the \.fvit file in it"):
+        frugalvit.load_packed(tmp_path)

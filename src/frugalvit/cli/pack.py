@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frugalvit.cli.console import AsJson, DataPath, With, app, console, own_parts, refuse_existing, stderr
+from frugalvit.cli.console import AsJson, DataPath, With, app, console, own_parts, stderr
 from frugalvit.cli.training import Head, loaded, split_of
 from frugalvit.errors import DataError, SpecError
 
@@ -42,12 +42,13 @@ def pack(
     from frugalvit.deploy.packable import refuse_unpackable
     from frugalvit.deploy.packed_file import ENDING
     from frugalvit.deploy.verify import pack as write
+    from frugalvit.deploy.verify import refuse_name
 
     if source.suffix == ENDING:
         raise SpecError("is packed already. Give the run it was made of.", path=str(source))
     folder = source if source.is_dir() else source.parent
     out = out or folder / f"model{ENDING}"
-    refuse_existing(out)
+    refuse_name(out)
     parts = own_parts(with_ or [])
     classifier = loaded(source, head, parts)
     refuse_unpackable(classifier.spec, classifier.module.shapes)

@@ -255,6 +255,7 @@ def same_classes(data: tuple[str, ...], model: tuple[str, ...]) -> bool:
 
 def split_of(source: Path, data: Path | None, split: str, dataset: str, parts: list[type]) -> Source:
     """The split of the data set that was named, of the run's own, or of what lies at --data."""
+    from frugalvit.beginning import refuse_own_data
     from frugalvit.data.dataset import Dataset
     from frugalvit.data.recognize import recognized
     from frugalvit.data.subset import FirstClasses
@@ -266,6 +267,8 @@ def split_of(source: Path, data: Path | None, split: str, dataset: str, parts: l
             return parse(dataset, Dataset).open(split, data)
     if (source / "recipe.json").exists():
         made = recipe(str(source), parts=parts).data
+        if data is not None:
+            refuse_own_data(made.dataset)
         found = made.dataset.open(split, data)
         return made.subset.pick(found) if isinstance(made.subset, FirstClasses) else found
     if data is None:

@@ -13,6 +13,7 @@ from PIL.Image import Image as PillowImage
 from torch import Tensor, nn
 
 from frugalvit.data.preprocess import Picture, Preprocess
+from frugalvit.deploy.packed_file import ENDING
 from frugalvit.errors import SpecError, WeightsError, at
 from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.model import Model
@@ -185,6 +186,12 @@ def weights_file(path: Path) -> Path:
     weights = path / WEIGHTS if path.is_dir() else path
     if not weights.exists():
         raise WeightsError(f"no {WEIGHTS} in it. Give a folder that `save`, `import` or a run has written.", path=str(path))
+    if weights.suffix == ENDING:
+        raise WeightsError(
+            "is a packed model, not the one it was made of. Use frugalvit.load_packed, or `frugalvit predict`, `evaluate` and "
+            "`bench --packed`.",
+            path=str(path),
+        )
     if weights.suffix != ".safetensors":
         raise WeightsError(
             f"'{weights.suffix}' files do not say which model they are of. "

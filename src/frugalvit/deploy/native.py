@@ -50,7 +50,7 @@ def runtime() -> Any | None:
     except (ImportError, AttributeError, OSError) as error:
         warnings.warn(
             f"the one-bit runtime is not built ({error}), so it is simulated in PyTorch: the same answers, a hundred times "
-            "slower. With a C++20 compiler, `pip install --force-reinstall --no-deps frugalvit` builds it (docs/install.md).",
+            "slower. With a C++20 compiler `pip install --force-reinstall --no-deps .` builds it: docs/install.md.",
             SimulationNotice,
             stacklevel=2,
         )

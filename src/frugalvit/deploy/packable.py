@@ -144,8 +144,8 @@ def refuse_map(linear: Binary) -> None:
 def refuse_weights(weights: object) -> None:
     if type(weights) not in (CenteredSigns, Signs):
         raise SpecError(
-            f"{type(weights).__name__} are not of one bit, as in a first stage of training. Train the second stage from it, "
-            "with CenteredSigns or Signs, and pack that.",
+            f"{type(weights).__name__} are not of one bit: a first stage of training, or a twin in full precision. Train "
+            "with CenteredSigns or Signs from it (--init), and pack that.",
             path="weights",
         )
 

@@ -88,6 +88,8 @@ def read_program(path: Path) -> dict[str, Any]:
 
 
 def refuse_missing(path: Path) -> None:
+    if path.is_dir():
+        raise WeightsError(f"is a folder. Give the {ENDING} file in it, or write one: `frugalvit pack RUN`.", path=str(path))
     if not path.is_file():
         raise WeightsError("there is no such file. `frugalvit pack RUN` writes one.", path=str(path))
 

@@ -70,12 +70,11 @@ def pack(
     """Write a binary classifier as one packed file, if that answers as the classifier does on the pictures given.
 
     `image_BHWC` are uint8 pictures of the model's size; without any, noise. `precision="half"` rounds positions and heads to
-    16 bits. `least` is the share of pictures with the same best class below which nothing is written. A file of that name is
-    replaced whole, or not at all.
+    16 bits. `least` is the share of pictures with the same best class below which nothing is written. An existing
+    file is never overwritten.
     """
     out = Path(out)
-    if out.suffix != ENDING:
-        raise SpecError(f"packed files end in {ENDING}. Choose such a name.", path=str(out))
+    refuse_name(out)
     image_BHWC = noise_for(classifier) if image_BHWC is None else image_BHWC
     classifier = copy.deepcopy(classifier).cpu().float().eval()
     made = packed_model(classifier, name or out.stem, precision)
@@ -87,6 +86,13 @@ def pack(
 
     whole(out, write)
     return found[0]
+
+
+def refuse_name(out: Path) -> None:
+    if out.suffix != ENDING:
+        raise SpecError(f"packed files end in {ENDING}. Choose such a name.", path=str(out))
+    if out.exists():
+        raise SpecError("exists already, and nothing is overwritten. Choose another, or remove it.", path=str(out))
 
 
 def noise_for(classifier: Classifier, pictures: int = 64) -> np.ndarray:
