@@ -74,7 +74,7 @@ def distilled(
 
 
 def binary(
-    *, teacher: str = "runs/distilled", epochs: int = 120, batch: int = 30, lr: float = 1e-2, step: float = 0.1
+    *, teacher: str = "runs/distilled", epochs: int = 80, batch: int = 30, lr: float = 1e-2, step: float = 0.1
 ) -> Recipe:
     """The one-bit twin of the distilled ViT, which is its teacher: both heads learn its probabilities, and no labels.
 
