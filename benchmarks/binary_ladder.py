@@ -18,23 +18,19 @@ the whole can be made in calls of any length, and after `--seconds` none begins 
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import frugalvit
 from frugalvit.beginning import opened
 from frugalvit.recipes.find import functions
 from frugalvit.report.environment import short_commit
 from frugalvit.report.progress import Lines
-from frugalvit.report.record import RunFolder
 from frugalvit.report.table import as_markdown
 from frugalvit.spec import override
+from frugalvit.studies.account import time_rows, write_logs
 from frugalvit.studies.binary import ROWS, ladder
-from frugalvit.studies.ledger import Entry, Ledger
 from frugalvit.studies.study import Study
 from frugalvit.studies.trainings import Setup, key_for, measured
 from frugalvit.training.recipe import Recipe
@@ -48,7 +44,6 @@ OTHERS = {  # beside the ladder: a recipe and what it is told
 PIECES = (*ROWS, *OTHERS)
 KEPT = ("step", "epoch", "loss", "lr", "gradient_norm", "nonfinite", "val_top1", "val_loss")
 KEPT += ("time_images_per_second", "time_waiting")
-TIMES = ("steps", "first", "images_per_second", "waiting")
 
 
 def recipe_of(words: tuple[str, ...], arguments: argparse.Namespace) -> Recipe:
@@ -97,48 +92,6 @@ def name_of(arguments: argparse.Namespace) -> str:
     return "binary_ladder" + ("_taught" if arguments.teacher else "") + ("_val" if arguments.val else "")
 
 
-def write_logs(ledger: Ledger, folder: Path) -> None:
-    """One line a validation and the last record. Logs of runs that are gone stay."""
-    for entry in ledger.entries.values():
-        run = Path(entry.folder)
-        if not (run / "recipe.json").exists():
-            continue
-        folder.mkdir(parents=True, exist_ok=True)
-        records = RunFolder(run).metrics()
-        with (folder / f"{run.parent.name}-{run.name}.jsonl").open("w", encoding="utf-8") as file:
-            for record in records:
-                if "val_top1" in record or record is records[-1]:
-                    file.write(json.dumps({name: rounded(record[name]) for name in KEPT if name in record}) + "\n")
-
-
-def rounded(value: Any) -> Any:
-    return float(f"{value:.5g}") if isinstance(value, float) else value
-
-
-def times(ledger: Ledger) -> list[dict[str, Any]]:
-    """Where the time went, a row a training: the means over its seeds, which shared the device."""
-    groups: dict[str, list[Entry]] = {}
-    for entry in ledger.entries.values():
-        groups.setdefault(entry.key, []).append(entry)
-    rows = []
-    for entries in groups.values():
-        mean = {name: statistics.mean(one.results[f"time_{name}"] for one in entries) for name in TIMES}
-        where = entries[0].where or {}
-        rows.append(
-            {
-                "training": entries[0].name,
-                "seeds": ", ".join(str(one.seed) for one in entries),
-                "seconds of steps, each": f"{mean['steps']:.0f}",
-                "of compiling": f"{mean['first']:.0f}",
-                "images/s each": f"{mean['images_per_second']:,.0f}",
-                "waiting": f"{mean['waiting']:.1%}",
-                "not finite": f"{sum(one.results['nonfinite'] for one in entries):.0f}",
-                **{name: where.get(name, "") for name in ("device", "torch", "commit")},
-            }
-        )
-    return rows
-
-
 def page(found: Study, arguments: argparse.Namespace, setup: Setup) -> str:
     pictures = "45,000 training pictures" if arguments.val else "all 50,000 training pictures"
     target = f"the probabilities of `{arguments.teacher}` as the only target" if arguments.teacher else "labels as the target"
@@ -149,12 +102,18 @@ def page(found: Study, arguments: argparse.Namespace, setup: Setup) -> str:
         "same way. Nothing was chosen on the pictures that are measured. A verdict is of the mean difference over seeds, by "
         "Student's t at 95 %; that the pictures are a sample too is not in it."
     )
-    parts = ["# BinaryViT's ladder on CIFAR-10\n", f"{head}\n", found.markdown(), "## Time\n", as_markdown(times(setup.ledger))]
+    parts = [
+        "# BinaryViT's ladder on CIFAR-10\n",
+        f"{head}\n",
+        found.markdown(),
+        "## Time\n",
+        as_markdown(time_rows(setup.ledger)),
+    ]
     return "\n".join(parts)
 
 
 def write(arguments: argparse.Namespace, found: Study, setup: Setup) -> None:
-    write_logs(setup.ledger, arguments.out / f"{name_of(arguments)}_logs")
+    write_logs(setup.ledger, arguments.out / f"{name_of(arguments)}_logs", KEPT)
     (arguments.out / f"{name_of(arguments)}.md").write_text(page(found, arguments, setup))
 
 

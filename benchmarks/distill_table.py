@@ -17,21 +17,17 @@ rows of earlier calls stay. Losses and accuracies of every run go into distill_t
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import frugalvit
 from frugalvit.beginning import opened
 from frugalvit.report.environment import short_commit
 from frugalvit.report.progress import Lines
-from frugalvit.report.record import RunFolder
 from frugalvit.report.table import as_markdown
+from frugalvit.studies.account import time_rows, write_logs
 from frugalvit.studies.disagreement import disagreements
 from frugalvit.studies.distillation import ablation, teachers
-from frugalvit.studies.ledger import Entry, Ledger
 from frugalvit.studies.study import Study
 from frugalvit.studies.trainings import Setup, key_for, measured
 from frugalvit.training.duration import Epochs
@@ -43,7 +39,6 @@ STUDENTS = ("none", "soft", "hard", "token")
 PIECES = (*TEACHERS, *STUDENTS, "other", "matrix")
 KEPT = ("step", "epoch", "loss", "supervised_class", "distilled_class", "distilled_distill", "lr", "val_top1", "val_loss")
 KEPT += ("time_images_per_second", "time_waiting")
-TIMES = ("steps", "first", "images_per_second", "waiting")
 
 
 def recipe_of(name: str, words: list[str], val: bool) -> Recipe:
@@ -84,47 +79,6 @@ def studies(arguments: argparse.Namespace, setup: Setup) -> list[Study]:
     ]
 
 
-def write_logs(ledger: Ledger, folder: Path) -> None:
-    """One line a record: the seed's folder and what is worth keeping. Logs of runs that are gone stay."""
-    for entry in ledger.entries.values():
-        run = Path(entry.folder)
-        if entry.folder and (run / "recipe.json").exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            with (folder / f"{run.parent.name}-{run.name}.jsonl").open("w", encoding="utf-8") as file:
-                for record in RunFolder(run).metrics():
-                    kept = {name: rounded(record[name]) for name in KEPT if name in record}
-                    file.write(json.dumps({"run": f"{run.parent.name}/{run.name}", **kept}) + "\n")
-
-
-def rounded(value: Any) -> Any:
-    return float(f"{value:.5g}") if isinstance(value, float) else value
-
-
-def times(ledger: Ledger) -> list[dict[str, Any]]:
-    """Where the time went, a row a training: the means over its seeds, which shared the device."""
-    groups: dict[str, list[Entry]] = {}
-    for entry in ledger.entries.values():
-        if entry.folder:
-            groups.setdefault(entry.key, []).append(entry)
-    rows = []
-    for entries in groups.values():
-        mean = {name: statistics.mean(one.results[f"time_{name}"] for one in entries) for name in TIMES}
-        where = entries[0].where or {}
-        rows.append(
-            {
-                "training": entries[0].name,
-                "seeds": ", ".join(str(one.seed) for one in entries),
-                "seconds, all seeds": f"{max(one.seconds for one in entries):.0f}",
-                "of steps": f"{mean['steps']:.0f}",
-                "of compiling": f"{mean['first']:.0f}",
-                "images/s each": f"{mean['images_per_second']:,.0f}",
-                "waiting": f"{mean['waiting']:.1%}",
-                **{name: where.get(name, "") for name in ("device", "torch", "commit")},
-            }
-        )
-    return rows
-
-
 def page(found: list[Study], arguments: argparse.Namespace, setup: Setup) -> str:
     trained_on = "45,000 training pictures" if arguments.val else "all 50,000 training pictures"
     words = " ".join([arguments.student, *arguments.override])
@@ -135,7 +89,7 @@ def page(found: list[Study], arguments: argparse.Namespace, setup: Setup) -> str
         "by Student's t at 95 %; that the pictures are a sample too is not in it."
     )
     parts = ["# Distillation on CIFAR-10\n", f"{head}\n", *(one.markdown() for one in found), "## Time\n"]
-    return "\n".join([*parts, as_markdown(times(setup.ledger))])
+    return "\n".join([*parts, as_markdown(time_rows(setup.ledger))])
 
 
 def main() -> None:
@@ -171,7 +125,7 @@ def main() -> None:
             display=Lines(progress),
         )
         found = studies(arguments, setup)
-    write_logs(setup.ledger, arguments.out / f"{name}_logs")
+    write_logs(setup.ledger, arguments.out / f"{name}_logs", KEPT)
     (arguments.out / f"{name}.md").write_text(page(found, arguments, setup))
     print(page(found, arguments, setup))
 
