@@ -5,6 +5,7 @@
 
 #include "lanes_avx2.h"
 #include "panel_attention.h"
+#include "panel_grid.h"
 #include "panel_kernels.h"
 #include "panel_mlp.h"
 #include "panel_resize.h"

@@ -4,6 +4,7 @@
 #include <arm_neon.h>
 
 #include "panel_attention.h"
+#include "panel_grid.h"
 #include "panel_kernels.h"
 #include "panel_mlp.h"
 #include "panel_resize.h"
