@@ -94,7 +94,7 @@ def norms() -> Iterator[tuple[str, float]]:
         bias, weight, shift, factor = torch.randn(width), torch.randn(width), torch.randn(width), torch.rand(batch)
         new, y = torch.zeros_like(x), torch.zeros(go.count, tokens, width)
         mean, rstd = torch.zeros(go.count * tokens), torch.zeros(go.count * tokens)
-        count, blocks = batch * tokens, add_norm.programs(batch * tokens, width)
+        count, blocks = batch * tokens, add_norm.programs(batch * tokens)
         sizes = (tokens, width, *add_norm.tile(width), add_norm.STEPS)
         places = (count, batch, come.first, come.count, go.first, go.count)
         add_norm.forward_kernel[(blocks,)](x, branch, bias, factor, weight, shift, new, y, mean, rstd, *places, 1e-6, *sizes)

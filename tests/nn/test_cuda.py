@@ -185,13 +185,12 @@ def test_a_fused_gelu_equals_the_definition_within_the_rounding_of_bf16(
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("stream", [None, torch.bfloat16], ids=["fp32 stream", "bf16 stream"])
-@pytest.mark.parametrize("counted", [False, True], ids=["samples drop", "a count drops"])
 def test_blocks_taken_together_train_as_blocks_in_a_row(
-    counted: bool, stream: torch.dtype | None, compiled: bool, monkeypatch: pytest.MonkeyPatch
+    stream: torch.dtype | None, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trunk, "LEAST", 0)
     spec = deit(dim=192, heads=3, depth=4, patch=8, image=64, classes=10, drop_path=0.5)
-    module = (with_fixed_count_depth(spec) if counted else spec).build(seed=0).cuda().train()
+    module = with_fixed_count_depth(spec).build(seed=0).cuda().train()
     assert module.trunks
     exact = copy.deepcopy(module).double()
     exact.trunks, module.stream = {}, stream

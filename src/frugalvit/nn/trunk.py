@@ -1,6 +1,7 @@
-"""Blocks that follow each other, with every sum and the norm behind it in one kernel: the way of plain blocks on CUDA.
+"""Blocks that follow each other, with every sum and the norm behind it in one kernel: plain blocks that skip samples, on CUDA.
 
-The definition is one block after the other. Here the sum that ends a block and the norm that begins the next are one pass.
+The definition is one block after the other. Here the sum that ends a block and the norm that begins the next are one pass,
+which also takes a branch of some samples alone. Where all samples are computed a compiler's kernels are faster.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from frugalvit.nn.linear import product_of
 from frugalvit.nn.mlp import TwoLayers
 from frugalvit.nn.residual import FixedCountSum, StochasticSum
 
-LEAST = 1 << 22  # numbers in a batch's tokens from which it pays; a compiler that merges small kernels does as well below
+LEAST = 1 << 22  # numbers in a batch's tokens from which it pays
 WIDEST = 1024
 
 
@@ -62,9 +63,13 @@ def narrow_norm(norm: nn.Module) -> bool:
 
 
 def pays(x_BND: Tensor, blocks: Sequence[Any]) -> bool:
-    """Whether to take this way: in rounded numbers, for many of them, on the way to gradients, and with nobody watching."""
+    """Whether to take this way: samples are skipped, of many rounded numbers, for gradients, and with nobody watching."""
     large = x_BND.is_cuda and torch.is_grad_enabled() and x_BND.numel() >= LEAST and products_dtype(x_BND) in ROUNDED
-    return large and not watched(blocks)
+    return large and any(skips(block) for block in blocks) and not watched(blocks)
+
+
+def skips(block: Any) -> bool:
+    return isinstance(block.sum1, FixedCountSum) and block.sum1.drop > 0
 
 
 def watched(blocks: Sequence[Any]) -> bool:
