@@ -64,6 +64,7 @@ struct Avx512 {
     static Mask less(Reals a, Reals b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
     static Reals select(Mask mask, Reals yes, Reals no) { return _mm512_mask_blend_ps(mask, no, yes); }
     static std::uint32_t mask_bits(Mask mask) { return mask; }
+    static std::uint32_t mask_bits(Mask low, Mask high) { return _cvtmask32_u32(_mm512_kunpackw(high, low)); }
     static Reals first(Reals x, int count) { return _mm512_maskz_mov_ps(static_cast<Mask>((1u << count) - 1), x); }
 
     static Integers exclusive_or(Integers a, Integers b) { return _mm512_xor_si512(a, b); }
@@ -77,6 +78,8 @@ struct Avx512 {
     static Count begin_count(Integers total) { return total; }
     static void count(Count& count, Integers x) { count = _mm512_add_epi32(count, _mm512_popcnt_epi32(x)); }
     static Integers end_count(Count count, Integers) { return count; }
+    static constexpr bool balances = true;
+    static void count_down(Count& count, Integers x) { count = _mm512_sub_epi32(count, _mm512_popcnt_epi32(x)); }
 
     static Table table(const float* sixteen) { return load(sixteen); }
     static Reals lookup(Table table, Integers index) { return _mm512_permutexvar_ps(index, table); }  // index % 16

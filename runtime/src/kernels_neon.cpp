@@ -89,6 +89,7 @@ struct Neon {
         for (int i = 0; i < 4; ++i) bits |= vaddvq_u32(vandq_u32(mask.part[i], place)) << (4 * i);
         return bits;
     }
+    static std::uint32_t mask_bits(const Mask& low, const Mask& high) { return mask_bits(low) | mask_bits(high) << 16; }
     static Reals first(const Reals& x, int count) {
         static constexpr float place[lanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
         return select(less(load(place), every(static_cast<float>(count))), x, every(0.0f));
@@ -108,6 +109,7 @@ struct Neon {
         return each<Integers>([&](int i) { return vorrq_u32(x.part[i], vandq_u32(mask.part[i], one)); });
     }
 
+    static constexpr bool balances = false;
     static constexpr int most_counted = 31;  // a byte holds 31 * 8
     static Count begin_count(const Integers&) {
         return each<Count>([&](int) { return vdupq_n_u8(0); });

@@ -62,6 +62,7 @@ struct Avx2 {
     static std::uint32_t mask_bits(Mask mask) {
         return static_cast<std::uint32_t>(_mm256_movemask_ps(mask.low) | _mm256_movemask_ps(mask.high) << 8);
     }
+    static std::uint32_t mask_bits(Mask low, Mask high) { return mask_bits(low) | mask_bits(high) << 16; }
     static Reals first(Reals x, int count) {
         alignas(64) static constexpr float place[lanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
         return select(less(load(place), every(static_cast<float>(count))), x, every(0.0f));
@@ -78,6 +79,7 @@ struct Avx2 {
                 _mm256_or_si256(x.high, _mm256_and_si256(_mm256_castps_si256(mask.high), one))};
     }
 
+    static constexpr bool balances = false;
     static constexpr int most_counted = 31;  // a byte holds 31 * 8
     static Count begin_count(Integers) { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
     static void count(Count& count, Integers x) {

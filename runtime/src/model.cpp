@@ -4,22 +4,12 @@
 #include <chrono>
 #include <cstring>
 
+#include "places.h"
+
 namespace frugalvit {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-bool contains(const std::vector<int>& list, int value) { return std::find(list.begin(), list.end(), value) != list.end(); }
-
-// May `next` run on a thread's rows while other threads are still at an earlier step of the phase?
-bool independent(const Program& program, const Phase& phase, const Step& next) {
-    if (next.units != phase.units) return false;
-    for (int i = phase.first_step; i < phase.first_step + phase.steps; ++i) {
-        const Step& earlier = program.steps[i];
-        if (contains(next.whole, earlier.to) || contains(earlier.whole, next.to)) return false;
-    }
-    return true;
-}
 
 // Buffers start at different places of a page.
 std::size_t shift_of(std::size_t buffer) { return buffer * 7 % 16; }
@@ -116,23 +106,9 @@ struct Run {
 
 }  // namespace
 
-std::vector<Phase> phases_of(const Program& program) {
-    std::vector<Phase> phases;
-    for (int i = 0; i < static_cast<int>(program.steps.size()); ++i) {
-        const Step& step = program.steps[i];
-        if (!phases.empty() && independent(program, phases.back(), step)) ++phases.back().steps;
-        else phases.push_back({i, 1, step.units, tile});
-    }
-    constexpr int numbers = 2048;  // of a buffer's tile: several buffers fit in the first cache
-    for (Phase& phase : phases)
-        for (int i = phase.first_step; i < phase.first_step + phase.steps; ++i)
-            if (const int to = program.steps[i].to; to < program.packed_buffer())
-                phase.tile = std::min(phase.tile, std::max(8, numbers / program.buffers[to].columns));
-    return phases;
-}
-
-Workspace::Workspace(const Program& program) {
-    for (std::size_t i = 0; i < program.buffers.size(); ++i) buffers.emplace_back(program.buffers[i].size(), shift_of(i));
+Workspace::Workspace(const Program& program, const Places& places) {
+    for (std::size_t i = 0; i < places.numbers.size(); ++i) memory.emplace_back(places.numbers[i], shift_of(i));
+    for (const int place : places.of) buffers.push_back(place < 0 ? nullptr : memory[place].data());
     std::size_t words = 0;
     for (const Step& step : program.steps)
         if (const auto* pack = std::get_if<PackAttention>(&step.operation))
@@ -141,36 +117,12 @@ Workspace::Workspace(const Program& program) {
     pixels.resize(static_cast<std::size_t>(program.image.height) * program.image.width * program.image.channels);
 }
 
-std::vector<std::vector<bool>> passing_buffers(const Program& program, const std::vector<Phase>& phases) {
-    const auto reads = [](const Step& step, int buffer) {
-        const bool adds = std::holds_alternative<Add>(step.operation) || std::holds_alternative<Cross>(step.operation);
-        return contains(step.by_row, buffer) || contains(step.whole, buffer) || (adds && step.to == buffer);
-    };
-    const auto fills = [&](const Step& step, int buffer) {  // every row, and nothing of it is kept
-        return step.to == buffer && !reads(step, buffer) && step.units == program.buffers[buffer].rows &&
-               !std::holds_alternative<Tokens>(step.operation) && !std::holds_alternative<Patches>(step.operation);
-    };
-    const int count = static_cast<int>(program.buffers.size());
-    std::vector<std::vector<bool>> passing;
-    for (const Phase& phase : phases) {
-        const auto begin = program.steps.begin() + phase.first_step, end = begin + phase.steps;
-        std::vector<bool>& passes = passing.emplace_back(count);
-        for (int buffer = 0; buffer < count; ++buffer) {
-            const auto touches = [&](const Step& step) { return step.to == buffer || reads(step, buffer); };
-            const auto first = std::find_if(begin, end, touches), next = std::find_if(end, program.steps.end(), touches);
-            const bool whole = std::any_of(begin, end, [&](const Step& step) { return contains(step.whole, buffer); });
-            passes[buffer] = first != end && fills(*first, buffer) && !whole && buffer != program.logits &&
-                             (next == program.steps.end() || fills(*next, buffer));
-        }
-    }
-    return passing;
-}
-
 Model::Model(const PackedFile& file, const Kernels& kernels)
     : program_(read_program(file)),
       kernels_(kernels),
       phases_(phases_of(program_)),
-      passing_(passing_buffers(program_, phases_)) {
+      passing_(passing_buffers(program_, phases_)),
+      places_(shared_places(program_, phases_, passing_)) {
     for (const Step& step : program_.steps) {
         const ScratchSize size = scratch_needed(step.operation);
         scratch_size_.reals = std::max(scratch_size_.reals, size.reals);
@@ -182,7 +134,8 @@ ThreadMemory Model::memory() const {
     ThreadMemory memory{{Array<float>(scratch_size_.reals), Array<std::uint32_t>(scratch_size_.bits)}, {}, {}};
     memory.buffers.resize(program_.buffers.size());
     for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
-        const bool passes = std::any_of(passing_.begin(), passing_.end(), [&](const auto& phase) { return phase[i]; });
+        const bool passes = std::any_of(passing_.begin(), passing_.end(),
+                                        [&](const auto& phase) { return contains(phase, static_cast<int>(i)); });
         memory.rows.emplace_back(passes ? static_cast<std::size_t>(tile) * padded(program_.buffers[i].columns) : 0,
                                  shift_of(i) + 5);
     }
@@ -190,11 +143,10 @@ ThreadMemory Model::memory() const {
 }
 
 void Model::run(int phase, Workspace& space, Rows rows, ThreadMemory& memory, std::vector<double>* seconds) const {
+    memory.buffers = space.buffers;
     float** buffers = memory.buffers.data();
-    for (std::size_t i = 0; i < memory.buffers.size(); ++i)
-        buffers[i] = passing_[phase][i]
-                         ? memory.rows[i].data() - static_cast<std::ptrdiff_t>(rows.first) * padded(program_.buffers[i].columns)
-                         : space.buffers[i].data();
+    for (const int i : passing_[phase])
+        buffers[i] = memory.rows[i].data() - static_cast<std::ptrdiff_t>(rows.first) * padded(program_.buffers[i].columns);
     const int first = phases_[phase].first_step, steps = phases_[phase].steps;
     for (int i = 0; i < steps; ++i) {
         const Step& step = program_.steps[first + i];
@@ -205,9 +157,7 @@ void Model::run(int phase, Workspace& space, Rows rows, ThreadMemory& memory, st
 }
 
 void Model::run_step(const Step& step, Workspace& space, Rows rows, ThreadMemory& memory) const {
-    std::vector<float*> buffers;
-    for (Array<float>& buffer : space.buffers) buffers.push_back(buffer.data());
-    std::visit(Run{kernels_, program_.image, space, step, rows, memory.scratch, buffers.data()}, step.operation);
+    std::visit(Run{kernels_, program_.image, space, step, rows, memory.scratch, space.buffers.data()}, step.operation);
 }
 
 }  // namespace frugalvit

@@ -36,7 +36,8 @@ void pack_attention(const Attention& step, const float* key, const float* value,
         std::uint32_t* keys = packed + head * (layout.key_size + layout.value_size);
         std::uint32_t* values = keys + layout.key_size;
         in_blocks<V>(step.keys, [&]<int R>(int first) {
-            sign_bits<V, R>(key + first * stride + begin, stride, step.key_threshold.data() + begin, width, bits);
+            sign_bits<V, R>(key + first * stride + begin, stride, step.key_threshold.data() + begin, width, AnyWords<false>{},
+                            bits);
             for (int word = 0; word < layout.head_words; ++word)
                 for (int r = 0; r < R; ++r) {
                     const int j = first + r;
@@ -137,7 +138,8 @@ void attention(const Attention& step, const float* query, const float* key, cons
                 const std::uint32_t* keys = packed + head * (layout.key_size + layout.value_size);
                 const AttentionBlock space{keys, keys + layout.key_size, bits, chosen, scratch.reals.data()};
                 const int channel = head * width;
-                sign_bits<V, R>(query + first * stride + channel, stride, step.query_threshold.data() + channel, width, bits);
+                sign_bits<V, R>(query + first * stride + channel, stride, step.query_threshold.data() + channel, width,
+                                head_words, bits);
                 choose_keys<V, R>(step, head_words, space, number);
                 for (int panel = 0; panel < layout.value_panels; ++panel) {
                     const int c = channel + panel * lanes;

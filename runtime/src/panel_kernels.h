@@ -5,134 +5,10 @@
 // namespace, so code compiled for one instruction set can never be linked into another.
 #pragma once
 
-#include <cstring>
-#include <type_traits>
-
-#include "frugalvit/kernels.h"
+#include "panel_bits.h"
 
 namespace frugalvit {
 namespace {
-
-inline constexpr int block = 8;          // rows that stand side by side in scratch memory
-inline constexpr int most_at_once = 32;  // rows whose signs are taken before their products
-
-template <int R, class Work>
-inline void with_rows(int count, int first, Work& work) {
-    if constexpr (R > 1)
-        if (count != R) return with_rows<R - 1>(count, first, work);
-    work.template operator()<R>(first);
-}
-
-// Calls work(first) with 1 to V::rows rows as a template argument, as evenly as rows allow: they share each load of weights.
-template <class V, class Work>
-inline void in_blocks(int rows, Work&& work) {
-    static_assert(V::rows <= block);
-    const int blocks = (rows + V::rows - 1) / V::rows;
-    for (int i = 0, first = 0; i < blocks; ++i) {
-        const int count = (rows - first + blocks - i - 1) / (blocks - i);
-        with_rows<V::rows>(count, first, work);
-        first += count;
-    }
-}
-
-// Word w of row r of a block of bits is bits[w * block + r]. Comparison masks come 16 bits at a time, half of a word.
-template <class V, int R>
-inline void sign_bits(const float* x, int stride, const float* threshold, int columns, std::uint32_t* bits) {
-    const int count = panels(columns);
-    for (int panel = 0; panel + 2 <= count; panel += 2, bits += block) {
-        const float* from = x + panel * lanes;
-        const auto low = V::load(threshold + panel * lanes), high = V::load(threshold + (panel + 1) * lanes);
-        for (int r = 0; r < R; ++r)
-            bits[r] = V::mask_bits(V::less(V::load(from + r * stride), low)) |
-                      V::mask_bits(V::less(V::load(from + r * stride + lanes), high)) << 16;
-    }
-    if (count % 2) {
-        const auto limit = V::load(threshold + (count - 1) * lanes);
-        for (int r = 0; r < R; ++r) bits[r] = V::mask_bits(V::less(V::load(x + r * stride + (count - 1) * lanes), limit));
-    }
-}
-
-struct Differ {  // products of ±1 and ±1
-    template <class V>
-    static auto apply(typename V::Integers a, typename V::Integers b) {
-        return V::exclusive_or(a, b);
-    }
-};
-
-struct Meet {  // products of {0, 1} and ±1
-    template <class V>
-    static auto apply(typename V::Integers a, typename V::Integers b) {
-        return V::both(a, b);
-    }
-};
-
-// Bits in which R rows and the lanes of a panel differ or meet, added to `total`.
-template <class V, class How, int R>
-inline void count_bits(const std::uint32_t* panel, int words, const std::uint32_t* bits, typename V::Integers (&total)[R]) {
-    for (int start = 0; start < words; start += V::most_counted) {
-        const int end = words - start < V::most_counted ? words : start + V::most_counted;
-        typename V::Count count[R];
-        for (int r = 0; r < R; ++r) count[r] = V::begin_count(total[r]);
-        for (int word = start; word < end; ++word) {
-            const auto weight = V::load(panel + word * lanes);
-#pragma GCC unroll 8
-            for (int r = 0; r < R; ++r) V::count(count[r], How::template apply<V>(weight, V::every(bits[word * block + r])));
-        }
-        for (int r = 0; r < R; ++r) total[r] = V::end_count(count[r], total[r]);
-    }
-}
-
-// How many words a row of bits has: known to the compiler, so that the weights of a panel stay in registers, or not.
-template <int N>
-struct FixedWords {
-    static constexpr int kept = N;
-    static constexpr bool odd = false;
-    constexpr operator int() const { return N; }
-};
-
-template <bool Odd>
-struct AnyWords {
-    static constexpr int kept = 0;
-    static constexpr bool odd = Odd;  // of the numbers in a row
-    int count;
-    constexpr operator int() const { return count; }
-};
-
-template <class V, class Work>
-inline void with_words(int depth, Work&& work) {
-    if constexpr (V::kept_words >= 8)
-        if (depth == 256) return work(FixedWords<8>{});
-    if constexpr (V::kept_words >= 4)
-        if (depth == 128) return work(FixedWords<4>{});
-    if (depth == 64) work(FixedWords<2>{});
-    else if (depth % 2) work(AnyWords<true>{words32(depth)});
-    else work(AnyWords<false>{words32(depth)});
-}
-
-// Calls each(r, bits) for R rows, where bits are those in which the row and the lanes of a panel differ or meet, plus `start`.
-template <class V, class How, int R, class Words, class Each>
-inline void with_counts(const std::uint32_t* panel, Words words, const std::uint32_t* bits, typename V::Integers start,
-                        Each&& each) {
-    if constexpr (Words::kept > 0) {
-        typename V::Integers weight[Words::kept];
-#pragma GCC unroll 8
-        for (int word = 0; word < Words::kept; ++word) weight[word] = V::load(panel + word * lanes);
-#pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) {
-            auto count = V::begin_count(start);
-#pragma GCC unroll 8
-            for (int word = 0; word < Words::kept; ++word)
-                V::count(count, How::template apply<V>(weight[word], V::every(bits[word * block + r])));
-            each(r, V::end_count(count, start));
-        }
-    } else {
-        typename V::Integers total[R];
-        for (int r = 0; r < R; ++r) total[r] = start;
-        count_bits<V, How, R>(panel, words, bits, total);
-#pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) each(r, total[r]);
-    }
-}
 
 // The parameters of an activation for one panel. `twice` is -2 * gain: the product is -2 * (mismatches - depth / 2), exactly.
 template <class V>
@@ -196,7 +72,7 @@ void linear(const Linear& step, const float* x, float* y, Rows rows, Scratch& sc
             const int first = rows.first + start, count = rows.count - start < most_at_once ? rows.count - start : most_at_once;
             std::uint32_t* bits = scratch.bits.data();
             in_blocks<V>(count, [&]<int R>(int begin) {
-                sign_bits<V, R>(x + (first + begin) * stride, stride, step.threshold.data(), in, bits);
+                sign_bits<V, R>(x + (first + begin) * stride, stride, step.threshold.data(), in, words, bits);
                 bits += words32_in * block;
             });
             bits = scratch.bits.data();

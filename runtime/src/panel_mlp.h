@@ -1,6 +1,8 @@
 // The MLP and the merging convolution over panels of 16 lanes.
 #pragma once
 
+#include <cstring>
+
 #include "panel_kernels.h"
 
 namespace frugalvit {
@@ -80,7 +82,7 @@ void mlp(const Mlp& step, const float* x, float* y, Rows rows, Scratch& scratch)
         in_blocks<V>(rows.count, [&, space]<int R>(int begin) {
             const float* from = x + (rows.first + begin) * stride;
             float* to = y + (rows.first + begin) * stride;
-            sign_bits<V, R>(from, stride, step.up.threshold.data(), step.dim, space.bits);
+            sign_bits<V, R>(from, stride, step.up.threshold.data(), step.dim, words, space.bits);
             for (int panel = 0; panel < repeated_panels; ++panel)
                 V::template spread<R>(from + step.from[panel], stride, step.repeat.data() + panel * lanes, step.pairs[panel],
                                       space.repeated + panel * block * lanes);
@@ -109,7 +111,7 @@ void merge(const Merge& step, const float* x, float* y, Rows rows, Scratch& scra
                 taps[tap] = x + (corner + tap / 2 * step.grid_width + tap % 2) * stride;
                 std::uint32_t* tap_bits = bits + tap * tap_words * block + r;
                 tap_bits[(tap_words - 1) * block] = 0;
-                sign_bits<V, 1>(taps[tap], stride, step.threshold.data(), step.in, tap_bits);
+                sign_bits<V, 1>(taps[tap], stride, step.threshold.data(), step.in, AnyWords<false>{words}, tap_bits);
             }
             float* means = mean + r * out_stride;
             for (int c = 0; c < stride; c += lanes) {

@@ -111,6 +111,7 @@ private:
     void read_patches(Fields& fields, int to);
     void read_mlp(Fields& fields, int to);
     void read_attention(Fields& fields, int to);
+    void pack_early();
     void read_pool(Fields& fields, int to);
     void read_cross(Fields& fields, int to);
     void read_merge(Fields& fields, int to);

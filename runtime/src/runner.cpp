@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "frugalvit/model.h"
+#include "places.h"
 
 namespace frugalvit {
 namespace {
@@ -55,7 +56,7 @@ private:
 
 Runner::Runner(const Model& model, int threads) : model_(model), team_(threads) {
     for (int thread = 0; thread < threads; ++thread) memory_.push_back(model.memory());
-    workspaces_.push_back(std::make_unique<Workspace>(model.program()));
+    workspaces_.push_back(std::make_unique<Workspace>(model.program(), model.places()));
     for (const Phase& phase : model.phases()) shares_.push_back(std::make_unique<Shares>(phase.units, phase.tile, threads));
 }
 
@@ -69,7 +70,7 @@ void Runner::run_alone(const std::uint8_t* pixels, float* logits, int thread) {
         for (int first = 0; first < units; first += tile)
             model_.run(phase, space, {first, std::min(tile, units - first)}, memory_[thread], nullptr);
     }
-    std::memcpy(logits, space.buffers[model_.program().logits].data(), model_.classes() * sizeof(float));
+    std::memcpy(logits, space.buffers[model_.program().logits], model_.classes() * sizeof(float));
 }
 
 void Runner::run_together(int thread, std::vector<double>* seconds) {
@@ -92,12 +93,12 @@ void Runner::run(const std::uint8_t* pixels, int pictures, float* logits) {
             for (auto& shares : shares_) shares->reset();
             team_.run([&](int thread) { run_together(thread, nullptr); });
             std::memcpy(logits + static_cast<std::size_t>(i) * model_.classes(),
-                        workspaces_[0]->buffers[model_.program().logits].data(), model_.classes() * sizeof(float));
+                        workspaces_[0]->buffers[model_.program().logits], model_.classes() * sizeof(float));
         }
         return;
     }
     while (static_cast<int>(workspaces_.size()) < team_.size())
-        workspaces_.push_back(std::make_unique<Workspace>(model_.program()));
+        workspaces_.push_back(std::make_unique<Workspace>(model_.program(), model_.places()));
     std::atomic<int> next{0};
     team_.run([&](int thread) {
         for (int i = next++; i < pictures; i = next++)
@@ -129,16 +130,16 @@ void Runner::run(const PictureView& picture, float* logits) {
     if (seconds)
         for (const std::vector<double>& thread : spent)
             for (std::size_t i = 0; i < thread.size(); ++i) (*seconds)[i] += thread[i];
-    std::memcpy(logits, space.buffers[model_.program().logits].data(), model_.classes() * sizeof(float));
+    std::memcpy(logits, space.buffers[model_.program().logits], model_.classes() * sizeof(float));
 }
 
 void Runner::trace(const std::uint8_t* pixels, const std::function<void(const Step&, const float*)>& watch) {
-    Workspace& space = *workspaces_[0];
+    Workspace space(model_.program(), separate_places(model_.program()));
     std::memcpy(space.pixels.data(), pixels, space.pixels.size());
     for (const Step& step : model_.program().steps) {
         for (int first = 0; first < step.units; first += tile)
             model_.run_step(step, space, {first, std::min(tile, step.units - first)}, memory_[0]);
-        if (!std::holds_alternative<PackAttention>(step.operation)) watch(step, space.buffers[step.to].data());
+        if (!std::holds_alternative<PackAttention>(step.operation)) watch(step, space.buffers[step.to]);
     }
 }
 

@@ -1,4 +1,5 @@
 // A packed file is read back, and files that are not exactly right are refused with the reason.
+#include <algorithm>
 #include <cstring>
 
 #include "check.h"
@@ -56,18 +57,22 @@ int main(int, char** words) {
     for (std::size_t size = 0; size < 40; ++size)
         check::refuses<FileError>([&] { load({bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size)}); }, "");
 
-    // The same logits for one thread, for more, and for a batch.
+    // The same logits for one thread, for more, for a batch, and step by step.
     const std::size_t size = static_cast<std::size_t>(16) * 16 * 3;
     std::vector<std::uint8_t> pixels(5 * size);
     for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(i * i % 251);
-    std::vector<float> one(25), three(25), batch(25);
+    std::vector<float> one(25), three(25), batch(25), traced(25);
     Runner alone(model, 1), together(model, 3);
     for (std::size_t i = 0; i < 5; ++i) {
         alone.run(pixels.data() + i * size, 1, one.data() + 5 * i);
         together.run(pixels.data() + i * size, 1, three.data() + 5 * i);
+        alone.trace(pixels.data() + i * size, [&](const Step& step, const float* rows) {
+            if (step.to == model.program().logits) std::copy_n(rows, 5, traced.begin() + 5 * static_cast<std::ptrdiff_t>(i));
+        });
     }
     together.run(pixels.data(), 5, batch.data());
     check::that(one == three, "three threads give the logits of one");
+    check::that(one == traced, "buffers that share memory give the logits of separate ones");
     check::that(one == batch, "a batch gives the logits of its pictures");
     check::that(one[0] != one[5], "pictures differ");
     return check::result();

@@ -18,18 +18,20 @@ struct Phase {
     int tile;  // the most rows that a thread takes at a time: few enough to stay in its cache from step to step
 };
 
-std::vector<Phase> phases_of(const Program&);
-
-// The buffers that a phase alone uses, row by row: a few rows in a thread's own memory will do.
-std::vector<std::vector<bool>> passing_buffers(const Program&, const std::vector<Phase>&);  // [phase][buffer]
+// Where buffers lie; several may share a place.
+struct Places {
+    std::vector<int> of;               // each buffer; -1 where it passes in all its phases
+    std::vector<std::size_t> numbers;  // of each place
+};
 
 inline constexpr int tile = 32;  // the most rows of any phase's tiles
 
 // The buffers of one picture on its way through the model.
 struct Workspace {
-    explicit Workspace(const Program&);
+    Workspace(const Program&, const Places&);
 
-    std::vector<Array<float>> buffers;
+    std::vector<Array<float>> memory;
+    std::vector<float*> buffers;
     Array<std::uint32_t> packed;
     std::vector<std::uint8_t> pixels;
 };
@@ -48,17 +50,19 @@ public:
     const Program& program() const { return program_; }
     const Kernels& kernels() const { return kernels_; }
     const std::vector<Phase>& phases() const { return phases_; }
+    const Places& places() const { return places_; }
     int classes() const { return program_.buffers[program_.logits].columns; }
     ThreadMemory memory() const;
     // Runs the steps of a phase on some rows.
     void run(int phase, Workspace&, Rows, ThreadMemory&, std::vector<double>* seconds) const;
-    void run_step(const Step&, Workspace&, Rows, ThreadMemory&) const;  // a step by itself, all in the workspace
+    void run_step(const Step&, Workspace&, Rows, ThreadMemory&) const;  // in a workspace of separate places
 
 private:
     Program program_;
     const Kernels& kernels_;
     std::vector<Phase> phases_;
-    std::vector<std::vector<bool>> passing_;
+    std::vector<std::vector<int>> passing_;  // buffers of each phase
+    Places places_;
     ScratchSize scratch_size_;
 };
 

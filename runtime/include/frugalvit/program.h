@@ -1,6 +1,7 @@
 // A packed file as a list of steps over buffers, every size checked. docs/format.md says what each step computes.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <string>
@@ -86,6 +87,10 @@ struct Program {
 
     int packed_buffer() const { return static_cast<int>(buffers.size()); }  // stands for the packed keys and values
 };
+
+inline bool contains(const std::vector<int>& list, int value) {
+    return std::find(list.begin(), list.end(), value) != list.end();
+}
 
 Program read_program(const PackedFile&);  // throws FileError
 
