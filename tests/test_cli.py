@@ -96,6 +96,21 @@ def test_show_as_json_has_the_figures_and_the_spec() -> None:
     assert frugalvit.decode(data["model"], frugalvit.Model) == spec
 
 
+def test_show_of_a_recipe_says_what_it_takes_and_what_it_makes() -> None:
+    text = good("show", "binaryvit.digits", "rung=affine")
+    for words in (
+        "  rung = 'pyramid'  deit | mean | pool | affine | pyramid | star",
+        "  epochs = 20  int",
+        "optimizer: AdamW(",
+    ):
+        assert words in text
+    data = json.loads(good("show", "vit.digits", "epochs=7", "--json"))
+    assert data["words"]["epochs"] == {"type": "int", "default": 60}
+    assert data["recipe"]["duration"]["count"] == 7
+    assert "no parameter 'nonsense'" in bad("show", "vit.digits", "nonsense=3")
+    assert "no model is called 'vit.digit'" in bad("show", "vit.digit")
+
+
 @pytest.mark.parametrize("kind", ["models", "changes", "parts", "recipes", "datasets", "origins", "weights"])
 def test_list_prints_names_and_json(kind: str) -> None:
     rows = json.loads(good("list", kind, "--json"))

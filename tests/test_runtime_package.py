@@ -51,7 +51,7 @@ def test_logits_of_a_batch_are_those_of_its_images_on_any_number_of_threads(file
         assert all(np.array_equal(found, logits_BC) for found in pool.map(three.logits, [image_BHWC] * 20))
 
 
-def test_what_it_cannot_use_it_refuses_and_says_why(files: Path) -> None:
+def test_what_it_cannot_use_it_refuses_and_says_why(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = runtime.Model(files / "tiny.fvit")
     with pytest.raises(ValueError, match=r"float64\. Give uint8 values, images x 16 x 16 x 3"):
         model.logits(np.zeros((1, 16, 16, 3)))
@@ -59,8 +59,13 @@ def test_what_it_cannot_use_it_refuses_and_says_why(files: Path) -> None:
         model.classify(np.zeros((4, 4, 2), np.uint8))
     with pytest.raises(ValueError, match="top: 0"):
         model.classify(files / "picture.png", top=0)
-    with pytest.raises(ValueError, match=r"threads: 0\. Use 1 to 256"):
-        runtime.Model(files / "tiny.fvit", threads=0)
+    for wrong in (0, "2", 1.0):
+        with pytest.raises(ValueError, match=rf"threads: {wrong!r}\. Use a whole number, 1 to 256"):
+            runtime.Model(files / "tiny.fvit", threads=wrong)
+    monkeypatch.setenv("FRUGALVIT_THREADS", "many")
+    with pytest.raises(ValueError, match="FRUGALVIT_THREADS: 'many'"):
+        runtime.Model(files / "tiny.fvit")
+    monkeypatch.delenv("FRUGALVIT_THREADS")
     with pytest.raises(runtime.FileError, match="not a packed model"):
         runtime.Model(files / "picture.png")
     with pytest.raises(runtime.FileError, match=r"missing\.png"):
@@ -77,3 +82,9 @@ def test_the_command_prints_the_classes_and_fails_in_one_line(files: Path) -> No
     assert good.stdout == f"{files / 'picture.png'}\n  {100 * probability:5.1f} %  {label}\n" and good.returncode == 0
     bad = subprocess.run([*command, "missing.png"], capture_output=True, text=True)
     assert bad.returncode == 1 and bad.stderr.startswith("frugalvit_runtime: missing.png") and bad.stderr.count("\n") == 1
+
+
+def test_a_reader_who_stops_early_is_no_error(files: Path) -> None:
+    command = f"{sys.executable} -m frugalvit_runtime {files / 'tiny.fvit'} {' '.join([str(files / 'picture.png')] * 2000)}"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", f"{command} | head -n 1"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout == f"{files / 'picture.png'}\n"

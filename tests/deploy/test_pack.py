@@ -162,8 +162,24 @@ def test_it_predicts_as_the_classifier_from_paths_and_arrays(tmp_path: Path) -> 
         packed.predict(pictures, top=0)
     with pytest.raises(DataError, match="uint8"):
         packed.logits(np.zeros((1, 16, 24, 3), np.float32))
-    with pytest.raises(SpecError, match="0 threads"):
-        load_packed(tmp_path / "a.fvit", threads=0)
+    with pytest.raises(DataError, match="shape"):
+        packed.logits([[1, 2]])  # type: ignore[arg-type]
+
+
+def test_threads_are_those_asked_for_or_of_the_environment_or_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pack(classifier_of(MODELS["class"]), tmp_path / "a.fvit")
+    for wrong in (0, 257, 2.0, "2", True):
+        with pytest.raises(SpecError, match=rf"threads: {wrong!r} threads\. Use a whole number, 1 to 256"):
+            load_packed(tmp_path / "a.fvit", threads=wrong)  # type: ignore[arg-type]
+    monkeypatch.delenv(native.THREADS, raising=False)
+    assert native.wanted_threads() == min(native.usable_cores(), 256)
+    monkeypatch.setenv(native.THREADS, "3")
+    assert native.wanted_threads() == 3
+    load_packed(tmp_path / "a.fvit")
+    for text in ("0", "many", "-1", "1e3"):
+        monkeypatch.setenv(native.THREADS, text)
+        with pytest.raises(SpecError, match="FRUGALVIT_THREADS"):
+            load_packed(tmp_path / "a.fvit")
 
 
 @native_only

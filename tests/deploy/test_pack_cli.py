@@ -51,6 +51,14 @@ def test_pack_writes_into_the_run_and_overwrites_nothing(folder: Path) -> None:
     assert "packed files end in .fvit" in bad("pack", str(folder), "--out", str(folder / "model.bin"))
 
 
+def test_a_packed_file_is_known_by_what_it_holds_and_takes_threads(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "renamed.bin").write_bytes((folder / "model.fvit").read_bytes())
+    Pillow.fromarray(np.full((8, 8), 200, np.uint8)).save(tmp_path / "a.png")
+    words = str(tmp_path / "a.png"), "--top", "1", "--threads", "2"
+    assert good("predict", str(tmp_path / "renamed.bin"), *words) == good("predict", str(folder / "model.fvit"), *words)
+    assert "goes with a packed file" in bad("predict", str(folder), *words)
+
+
 def test_what_cannot_be_begun_from_or_measured_on_is_said(folder: Path, tmp_path: Path) -> None:
     out = ("--out", str(tmp_path / "out"))
     assert "no such file or folder" in bad("train", "binaryvit.digits", "--init", str(tmp_path / "none"), *out)

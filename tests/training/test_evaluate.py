@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from frugalvit.cli.training import same_classes
+from frugalvit.cli.evaluating import same_classes
 from frugalvit.deploy.adopt import imagenet_names
 from frugalvit.errors import DataError
 from frugalvit.training.evaluate import calibration_error, measures, per_class, real_accuracy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from frugalvit_runtime import FileError, Model
@@ -13,7 +14,7 @@ def main() -> int:
     parser.add_argument("model", help="a packed file")
     parser.add_argument("picture", nargs="+", help="JPEG, PNG, or binary PPM or PGM")
     parser.add_argument("--top", type=int, default=5, help="how many classes to show")
-    parser.add_argument("--threads", type=int, help="all that the process may use without a number")
+    parser.add_argument("--threads", type=int, help="default: FRUGALVIT_THREADS, or all that the process may use")
     options = parser.parse_args()
     try:
         model = Model(options.model, options.threads)
@@ -21,6 +22,9 @@ def main() -> int:
             print(picture)
             for label, probability in model.classify(picture, options.top):
                 print(f"  {100 * probability:5.1f} %  {label}")
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (FileError, ValueError) as error:
         print(f"frugalvit_runtime: {error}", file=sys.stderr)
         return 1

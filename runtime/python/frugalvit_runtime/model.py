@@ -14,12 +14,10 @@ MOST_THREADS = 256
 
 
 class Model:
-    """A packed file, ready to answer on some threads of the CPU; all that the process may use without a number."""
+    """A packed file, ready to answer on some threads of the CPU; without a number as FRUGALVIT_THREADS says, or on all."""
 
     def __init__(self, path: str | Path, threads: int | None = None):
-        if threads is not None and not 1 <= threads <= MOST_THREADS:
-            raise ValueError(f"threads: {threads}. Use 1 to {MOST_THREADS}, or None for all.")
-        self._native = PackedModel(str(path), min(usable_processors(), MOST_THREADS) if threads is None else threads)
+        self._native = PackedModel(str(path), wanted_threads() if threads is None else checked(threads, "threads"))
 
     @property
     def name(self) -> str:
@@ -73,6 +71,20 @@ class Model:
         labels = self.labels or tuple(f"class {number}" for number in range(len(logits_C)))
         order = np.argsort(-logits_C, kind="stable")[:top]
         return [(labels[place], float(odds_C[place] / odds_C.sum())) for place in order]
+
+
+def wanted_threads() -> int:
+    """As the environment says; else all that the process may use."""
+    text = os.environ.get("FRUGALVIT_THREADS")
+    if text:
+        return checked(int(text) if text.isdecimal() else text, "FRUGALVIT_THREADS")
+    return min(usable_processors(), MOST_THREADS)
+
+
+def checked(threads: object, where: str) -> int:
+    if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
+        raise ValueError(f"{where}: {threads!r}. Use a whole number, 1 to {MOST_THREADS}.")
+    return threads
 
 
 def usable_processors() -> int:

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from frugalvit.cli import advise, analyze, bench, demo, distill, models, pack, training
+from frugalvit.cli import advise, analyze, bench, demo, distill, evaluating, models, pack, show, training
 from frugalvit.cli.console import app, console, stderr
 from frugalvit.errors import FrugalError
 
-__all__ = ["advise", "analyze", "app", "bench", "demo", "distill", "main", "models", "pack", "training"]
+__all__ = ["advise", "analyze", "app", "bench", "demo", "distill", "evaluating", "main", "models", "pack", "show", "training"]
 
 # OpenMP's threads would spin while they wait; where another program wants a core, that makes small models ten times slower
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

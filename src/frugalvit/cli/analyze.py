@@ -11,7 +11,7 @@ import typer
 
 from frugalvit.cli.bench import ENDINGS, environment_of
 from frugalvit.cli.console import AsJson, DataPath, Device, With, Workers, app, console, own_parts, refuse_existing, stderr
-from frugalvit.cli.training import same_classes, split_of
+from frugalvit.cli.evaluating import same_classes, split_of
 from frugalvit.errors import SpecError, at
 
 if TYPE_CHECKING:

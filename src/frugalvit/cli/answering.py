@@ -10,7 +10,7 @@ from pathlib import Path
 from torch import Tensor
 
 from frugalvit.cli.console import stderr
-from frugalvit.cli.training import loaded
+from frugalvit.cli.evaluating import loaded
 from frugalvit.deploy.classifier import Classifier
 from frugalvit.deploy.native import PackedClassifier, SimulationNotice, is_packed, load_packed
 from frugalvit.errors import SpecError
@@ -19,9 +19,13 @@ from frugalvit.training.devices import Place, place_for
 from frugalvit.training.evaluate import Framed, heads_and_labels
 
 
-def answering(source: Path, head: str, parts: list[type], device: str) -> tuple[Classifier | PackedClassifier, Place]:
+def answering(
+    source: Path, head: str, parts: list[type], device: str, threads: int | None
+) -> tuple[Classifier | PackedClassifier, Place]:
     """Whoever the file or folder holds, and where it works."""
     if not is_packed(source):
+        if threads is not None:
+            raise SpecError("goes with a packed file. Elsewhere OMP_NUM_THREADS sets them.", path="--threads")
         place = place_for(device, "fp32")
         return loaded(source, head, parts).to(place.device), place
     if head:
@@ -29,7 +33,7 @@ def answering(source: Path, head: str, parts: list[type], device: str) -> tuple[
     if device not in ("auto", "cpu"):
         raise SpecError(f"packed files run on the CPU, not on '{device}'. Leave it out.", path="--device")
     with told():
-        return load_packed(source), place_for("cpu", "fp32")
+        return load_packed(source, threads), place_for("cpu", "fp32")
 
 
 @contextmanager

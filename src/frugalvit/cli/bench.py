@@ -24,7 +24,7 @@ from frugalvit.cli.console import (
     refuse_existing,
     stderr,
 )
-from frugalvit.cli.models import is_saved, model_or_saved
+from frugalvit.cli.show import is_saved, model_or_saved
 from frugalvit.errors import DataError, SpecError
 
 if TYPE_CHECKING:
@@ -53,7 +53,9 @@ def bench(
     packed: Annotated[
         Path | None, typer.Option("--packed", metavar="FILE", help="A packed model, beside PyTorch and other runtimes.")
     ] = None,
-    threads: Annotated[int | None, typer.Option("--threads", min=1, help="With --packed. Default: all cores.")] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, max=256, help="With --packed. Default: FRUGALVIT_THREADS, or all cores.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="A file to write: .json or .md.")] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,

@@ -13,8 +13,8 @@ import numpy as np
 
 from frugalvit.cli.bench import Line, Row
 from frugalvit.cli.console import console
-from frugalvit.cli.models import model_or_saved
 from frugalvit.cli.packed_page import text, write
+from frugalvit.cli.show import model_or_saved
 from frugalvit.deploy.memory import PICTURE, packed_memory
 from frugalvit.errors import SpecError
 
@@ -39,9 +39,9 @@ def bench_packed(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    from frugalvit.deploy.native import usable_cores
+    from frugalvit.deploy.native import wanted_threads
 
-    threads = threads or usable_cores()
+    threads = threads or wanted_threads()
     with Line(quiet) as line, tempfile.TemporaryDirectory() as folder:
         found = measured(file, model, threads, batch, steps, line, Path(folder))
     if out is not None:

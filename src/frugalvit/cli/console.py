@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -57,3 +57,10 @@ def own_parts(modules: list[str]) -> list[type]:
         kinds = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
         found += [kind for kind in kinds if dataclasses.is_dataclass(kind) and hasattr(kind, "build")]
     return found
+
+
+def plain(values: dict[str, Any]) -> dict[str, Any]:
+    """As JSON can hold it: what is not finite becomes "nan" or "inf"."""
+    from frugalvit.report.files import plain as written
+
+    return written({name: value for name, value in values.items() if not name.startswith("time_")})

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from frugalvit.cli.console import AsJson, Quiet, app, console
-from frugalvit.cli.training import plain, tell_what_is_where
+from frugalvit.cli.console import AsJson, Quiet, app, console, plain
+from frugalvit.cli.training import tell_what_is_where
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frugalvit.cli.console import AsJson, DataPath, Device, Init, OriginName, Overrides, Quiet, Workers, app, console
-from frugalvit.cli.training import plain, resumable, several
+from frugalvit.cli.console import AsJson, DataPath, Device, Init, OriginName, Overrides, Quiet, Workers, app, console, plain
+from frugalvit.cli.training import resumable, several
 from frugalvit.errors import SpecError, whole_number
 
 if TYPE_CHECKING:

@@ -1,22 +1,20 @@
-"""Verbs about models and weights: list, show, import, export."""
+"""Verbs about models and weights: list, import, export."""
 
 from __future__ import annotations
 
 import json
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from frugalvit.cli.console import AsJson, Overrides, With, app, console, own_parts, refuse_existing, stderr
-from frugalvit.cli.training import Head, loaded
+from frugalvit.cli.evaluating import Head, loaded
 from frugalvit.errors import SpecError, WeightsNotice, at, suggestion
 
 if TYPE_CHECKING:
     from frugalvit.deploy.classifier import Classifier
-    from frugalvit.measure.cost import ModelCost
-    from frugalvit.nn.architecture import Architecture
 
 KINDS = ("models", "changes", "parts", "recipes", "datasets", "origins", "weights")
 
@@ -106,67 +104,6 @@ LISTS = {
     "origins": list_origins,
     "weights": list_weights,
 }
-
-
-@app.command()
-def show(
-    name: Annotated[str, typer.Argument(help="A model's name, or a folder or file that holds a classifier.")],
-    overrides: Overrides = None,
-    as_json: AsJson = False,
-    with_: With = None,
-) -> None:
-    """Show a model: its parts as a tree, and what each costs for one picture."""
-    from frugalvit.measure.cost import cost
-    from frugalvit.measure.table import cost_table
-    from frugalvit.outline import describe
-
-    model = model_or_saved(name, overrides or [], own_parts(with_ or []))
-    costs = cost(model)
-    if as_json:
-        print(json.dumps(summary(name, model, costs), indent=2))
-    else:
-        console.print(f"[bold]{name}[/bold]")
-        console.print(describe(model), markup=False)
-        console.print(cost_table(model, costs))
-        console.print("[dim]leaves: tokens x width. kept: memory for the backward pass of one picture in fp32.[/dim]")
-
-
-def model_or_saved(name: str, overrides: list[str], parts: list[type]) -> Architecture:
-    from frugalvit.spec import override
-    from frugalvit.zoo.find import functions, model
-
-    if name not in functions() and is_saved(name):
-        from frugalvit.deploy.classifier import read_spec
-
-        return override(read_spec(Path(name), parts).model, *overrides)
-    return model(name, *overrides)
-
-
-def is_saved(name: str) -> bool:
-    try:
-        return (Path(name) / "model.safetensors").is_file() or Path(name).is_file()
-    except OSError:
-        return False
-
-
-def summary(name: str, model: Architecture, costs: ModelCost) -> dict[str, Any]:
-    from frugalvit.spec import encode
-
-    return {
-        "name": name,
-        "parameters": costs.parameters,
-        "macs": costs.macs,
-        "activation_bytes": costs.activations,
-        "bits": costs.bits,
-        "bops": costs.bops,
-        "flops": costs.flops,
-        "ops": costs.ops,
-        "packed_bytes": costs.packed,
-        "image": [model.image.height, model.image.width],
-        "channels": model.image.channels,
-        "classes": model.classes,
-        "model": encode(model),
-    }
 
 
 @app.command("import")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from frugalvit.cli.console import AsJson, DataPath, With, app, console, own_parts, stderr
-from frugalvit.cli.training import Head, loaded, split_of
+from frugalvit.cli.evaluating import Head, loaded, split_of
 from frugalvit.errors import DataError, SpecError
 
 if TYPE_CHECKING:

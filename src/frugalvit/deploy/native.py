@@ -15,11 +15,13 @@ from torch import Tensor
 
 from frugalvit.data.preprocess import Picture, Preprocess, opened
 from frugalvit.deploy.classifier import Prediction, is_many
-from frugalvit.deploy.packed_file import ENDING, read_packed, read_program, refuse_missing
+from frugalvit.deploy.packed_file import ENDING, begins_packed, read_packed, read_program, refuse_missing
 from frugalvit.deploy.simulated import Simulation
 from frugalvit.errors import DataError, SpecError, WeightsError
 
 MODULE = "frugalvit.deploy._native"
+THREADS = "FRUGALVIT_THREADS"
+MOST_THREADS = 256
 
 
 class SimulationNotice(UserWarning):
@@ -27,15 +29,27 @@ class SimulationNotice(UserWarning):
 
 
 def is_packed(path: Path) -> bool:
-    return path.suffix == ENDING
+    """By its ending, or by how it begins."""
+    return path.suffix == ENDING or begins_packed(path)
 
 
 def load_packed(path: str | Path, threads: int | None = None) -> PackedClassifier:
-    """A packed model, ready to answer on `threads` threads of the CPU; all that the process may use without a number."""
-    path = Path(path)
-    if threads is not None and not 1 <= threads <= 256:
-        raise SpecError(f"{threads} threads. Use 1 to 256.", path="threads")
-    return PackedClassifier(path, usable_cores() if threads is None else threads)
+    """A packed model, ready to answer on `threads` threads; without a number as FRUGALVIT_THREADS says, or on all."""
+    return PackedClassifier(Path(path), wanted_threads() if threads is None else checked(threads, "threads"))
+
+
+def wanted_threads() -> int:
+    """As the environment says; else all cores that the process may use."""
+    text = os.environ.get(THREADS)
+    if text:
+        return checked(int(text) if text.isdecimal() else text, THREADS)
+    return min(usable_cores(), MOST_THREADS)
+
+
+def checked(threads: object, path: str) -> int:
+    if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
+        raise SpecError(f"{threads!r} threads. Use a whole number, 1 to {MOST_THREADS}.", path=path)
+    return threads
 
 
 def usable_cores() -> int:
@@ -104,6 +118,7 @@ class PackedClassifier:
 
     def logits(self, image_BHWC: np.ndarray) -> np.ndarray:
         """The logits_BC in float32 of uint8 pictures that have the model's size."""
+        image_BHWC = np.asarray(image_BHWC)
         if image_BHWC.dtype != np.uint8 or image_BHWC.shape[1:] != self.image:
             raise DataError(
                 f"an array of shape {image_BHWC.shape} and type {image_BHWC.dtype}. "

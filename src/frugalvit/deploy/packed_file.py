@@ -87,6 +87,14 @@ def read_program(path: Path) -> dict[str, Any]:
         return program_and_tensors(file.read(min(size, LONGEST_HEADER)))[0]
 
 
+def begins_packed(path: Path) -> bool:
+    """Whether a file begins as packed files do, whatever its name."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return b'"frugalvit-packed"' in file.read(256)
+
+
 def refuse_missing(path: Path) -> None:
     if path.is_dir():
         raise WeightsError(f"is a folder. Give the {ENDING} file in it, or write one: `frugalvit pack RUN`.", path=str(path))

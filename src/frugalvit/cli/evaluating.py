@@ -1,0 +1,180 @@
+"""Verbs about trained classifiers: evaluate, predict."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from frugalvit.cli.console import AsJson, DataPath, Device, With, Workers, app, console, own_parts, plain, stderr
+from frugalvit.errors import DataError, at
+
+if TYPE_CHECKING:
+    from frugalvit.data.source import Source
+    from frugalvit.deploy.classifier import Classifier
+
+PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm")
+
+ANSWERING = "A run folder, a folder or file that `load` takes, or a packed file."
+
+Head = Annotated[
+    str, typer.Option("--head", help="Who answers: class, distill; all heads by mean or softmax. Default: as saved.")
+]
+
+Threads = Annotated[
+    int | None, typer.Option("--threads", min=1, max=256, help="Of a packed file. Default: FRUGALVIT_THREADS, or all cores.")
+]
+
+
+@app.command()
+def evaluate(
+    source: Annotated[Path, typer.Argument(metavar="CLASSIFIER", help=ANSWERING)],
+    data: DataPath = None,
+    split: Annotated[str, typer.Option("--split", help="train, val or test.")] = "val",
+    dataset: Annotated[str, typer.Option("--dataset", help="Another data set than the run's: see `list datasets`.")] = "",
+    head: Head = "",
+    device: Device = "auto",
+    workers: Workers = 0,
+    threads: Threads = None,
+    as_json: AsJson = False,
+    with_: With = None,
+) -> None:
+    """Measure a classifier on a split: top-1, top-5, loss, calibration error, and each class.
+
+    Of several heads, top-1 by each of them and by both rules of fusing them is shown as well.
+    """
+    from frugalvit.cli.answering import answering, fusion_of, heads_of, run_of
+    from frugalvit.nn.readout import RULES, fuse, word_for
+    from frugalvit.training.evaluate import Framed, accuracies, measures, per_class, real_accuracy
+
+    parts = own_parts(with_ or [])
+    classifier, place = answering(source, head, parts, device, threads)
+    pictures = split_of(run_of(source), data, split, dataset, parts)
+    if not same_classes(pictures.classes, classifier.classes):
+        raise DataError(
+            f"the data's classes are not the model's: {', '.join(pictures.classes[:3])}, ... against "
+            f"{', '.join(classifier.classes[:3])}, ...",
+            path=str(data or source),
+        )
+    heads, labels_N = heads_of(classifier, Framed(pictures, classifier.preprocess, place), workers)
+    fusion = fusion_of(classifier)
+    found = fuse(heads, fusion), labels_N
+    values, classes = dict(measures(*found)), per_class(*found, classifier.classes)
+    values["unreadable"] = len(pictures) - values["pictures"]
+    if hasattr(pictures, "real"):
+        values["real_top1"] = real_accuracy(*found, pictures.real)
+    read = word_for(fusion) if len(heads) > 1 else ""
+    if read:
+        values |= accuracies(heads, labels_N, (*heads, *RULES))
+    if as_json:
+        print(json.dumps({"split": split, **({"head": read} if read else {}), **plain(values), "classes": classes}))
+        return
+    skipped = f", and {values['unreadable']} that cannot be read" if values["unreadable"] else ""
+    console.print(f"{split}: {values['pictures']} pictures{skipped}{f'; head: {read}' if read else ''}")
+    for name in (name for name in values if name not in ("pictures", "unreadable")):
+        console.print(f"  {name:18s}{values[name]:8.3f}")
+    for name, row in sorted(classes.items(), key=lambda pair: pair[1]["recall"])[:20]:
+        line = f"  {name:18s}recall {row['recall']:6.2f}  precision {row['precision']:6.2f}  n = {row['pictures']}"
+        console.print(line, markup=False)
+    if len(classes) > 20:
+        console.print(f"  (the 20 classes of {len(classes)} with the lowest recall; --json has all)")
+
+
+def loaded(source: Path, head: str, parts: list[type]) -> Classifier:
+    """The classifier, reading the head that was named."""
+    from frugalvit.deploy.classifier import load
+
+    classifier = load(source, parts=parts)
+    with at("--head"):
+        return classifier.reading(head) if head else classifier
+
+
+def same_classes(data: tuple[str, ...], model: tuple[str, ...]) -> bool:
+    """Equal names; or as many numbers, which are places; or ImageNet's WordNet ids for its words, in the same order."""
+    if data == model:
+        return True
+    if set(data) == set(model):
+        return False  # the same names in another order: a place is another class
+    if len(data) == len(model) and data == tuple(map(str, range(len(model)))):
+        return True
+    from frugalvit.deploy.adopt import imagenet_names
+
+    return len(data) == 1000 and all(name[:1] == "n" and name[1:].isdigit() for name in data) and model == imagenet_names()
+
+
+def split_of(source: Path, data: Path | None, split: str, dataset: str, parts: list[type]) -> Source:
+    """The split of the data set that was named, of the run's own, or of what lies at --data."""
+    from frugalvit.beginning import refuse_own_data
+    from frugalvit.data.dataset import Dataset
+    from frugalvit.data.recognize import recognized
+    from frugalvit.data.subset import FirstClasses
+    from frugalvit.recipes.find import recipe
+    from frugalvit.spec import parse
+
+    if dataset:
+        with at("--dataset"):
+            return parse(dataset, Dataset).open(split, data)
+    if (source / "recipe.json").exists():
+        made = recipe(str(source), parts=parts).data
+        if data is not None:
+            refuse_own_data(made.dataset)
+        found = made.dataset.open(split, data)
+        return made.subset.pick(found) if isinstance(made.subset, FirstClasses) else found
+    if data is None:
+        raise DataError("which pictures? This is no run folder, so say --data PATH.", path="--data")
+    return recognized(data).open(split, data)
+
+
+@app.command()
+def predict(
+    source: Annotated[Path, typer.Argument(metavar="CLASSIFIER", help=ANSWERING)],
+    pictures: Annotated[list[Path], typer.Argument(help="Pictures, or folders of them.")],
+    top: Annotated[int, typer.Option("--top", min=1, help="Classes to name for each picture.")] = 3,
+    head: Head = "",
+    device: Device = "auto",
+    threads: Threads = None,
+    as_json: AsJson = False,
+    with_: With = None,
+) -> None:
+    """Name the most probable classes of pictures."""
+    from frugalvit.cli.answering import answering
+
+    classifier, _ = answering(source, head, own_parts(with_ or []), device, threads)
+    good, bad = [], {}
+    for path in files(pictures):
+        try:
+            classifier.preprocess(path)
+            good.append(path)
+        except DataError as error:
+            bad[str(path)] = error.problem
+    found = dict(zip(map(str, good), classifier.predict(good, top=top), strict=True))
+    if as_json:
+        rows = {
+            name: [dict(name=n, probability=p) for n, p in zip(one.names, one.probabilities, strict=True)]
+            for name, one in found.items()
+        }
+        print(json.dumps({"predictions": rows, "unreadable": bad}))
+    else:
+        for name, one in found.items():
+            guesses = ", ".join(f"{n} {100 * p:.1f} %" for n, p in zip(one.names, one.probabilities, strict=True))
+            console.print(f"{name}: {guesses}", markup=False)
+        for name, problem in bad.items():
+            stderr.print(f"{name}: {problem}", markup=False)
+    if bad:
+        raise typer.Exit(1)
+
+
+def files(paths: list[Path]) -> list[Path]:
+    """The pictures among paths and below folders, in order."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(one for one in path.rglob("*") if one.suffix.lower() in PICTURES and not one.name.startswith("."))
+            if not inside:
+                raise DataError(f"no picture is below this folder ({', '.join(PICTURES)}).", path=str(path))
+            found += inside
+        else:
+            found.append(path)
+    return found

@@ -1,0 +1,117 @@
+"""`show`: a model's parts and costs, or a recipe's words and what they make."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import typer
+
+from frugalvit.cli.console import AsJson, Overrides, With, app, console, own_parts
+
+if TYPE_CHECKING:
+    from frugalvit.measure.cost import ModelCost
+    from frugalvit.nn.architecture import Architecture
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A model's or a recipe's name, or a folder or file that holds a classifier.")],
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+    with_: With = None,
+) -> None:
+    """Show a model: its parts as a tree, and what each costs for one picture. Of a recipe, what it takes and what it says."""
+    from frugalvit.measure.cost import cost
+    from frugalvit.measure.table import cost_table
+    from frugalvit.outline import describe
+
+    if is_recipe(name):
+        show_recipe(name, overrides or [], as_json)
+        return
+    model = model_or_saved(name, overrides or [], own_parts(with_ or []))
+    costs = cost(model)
+    if as_json:
+        print(json.dumps(summary(name, model, costs), indent=2))
+    else:
+        console.print(f"[bold]{name}[/bold]")
+        console.print(describe(model), markup=False)
+        console.print(cost_table(model, costs))
+        console.print("[dim]leaves: tokens x width. kept: memory for the backward pass of one picture in fp32.[/dim]")
+
+
+def model_or_saved(name: str, overrides: list[str], parts: list[type]) -> Architecture:
+    from frugalvit.spec import override
+    from frugalvit.zoo.find import functions, model
+
+    if name not in functions() and is_saved(name):
+        from frugalvit.deploy.classifier import read_spec
+
+        return override(read_spec(Path(name), parts).model, *overrides)
+    return model(name, *overrides)
+
+
+def is_saved(name: str) -> bool:
+    try:
+        return (Path(name) / "model.safetensors").is_file() or Path(name).is_file()
+    except OSError:
+        return False
+
+
+def summary(name: str, model: Architecture, costs: ModelCost) -> dict[str, Any]:
+    from frugalvit.spec import encode
+
+    return {
+        "name": name,
+        "parameters": costs.parameters,
+        "macs": costs.macs,
+        "activation_bytes": costs.activations,
+        "bits": costs.bits,
+        "bops": costs.bops,
+        "flops": costs.flops,
+        "ops": costs.ops,
+        "packed_bytes": costs.packed,
+        "image": [model.image.height, model.image.width],
+        "channels": model.image.channels,
+        "classes": model.classes,
+        "model": encode(model),
+    }
+
+
+def is_recipe(name: str) -> bool:
+    """Whether this is the name of a recipe, of ours or of the user's."""
+    from frugalvit.recipes.find import functions
+
+    return name in functions() or (":" in name and not Path(name).exists())
+
+
+def show_recipe(name: str, overrides: list[str], as_json: bool) -> None:
+    """What `name=value` may set by a word, and the recipe that comes of it."""
+    from frugalvit.outline import describe, short
+    from frugalvit.recipes.find import functions, own_function, recipe
+    from frugalvit.spec import encode, plain
+
+    function = functions()[name] if name in functions() else own_function(name)
+    made = recipe(name, *overrides)
+    words, kinds = inspect.signature(function).parameters, get_type_hints(function)
+    if as_json:
+        taken = {word: {"type": kind_text(kinds[word]), "default": plain(one.default)} for word, one in words.items()}
+        print(json.dumps({"name": name, "words": taken, "recipe": encode(made)}, indent=2))
+        return
+    console.print(f"[bold]{name}[/bold]")
+    console.print(inspect.cleandoc(function.__doc__ or ""), markup=False)
+    if words:
+        console.print("\nIt takes, as name=value:", markup=False)
+        for word, one in words.items():
+            console.print(f"  {word} = {short(one.default)}  [dim]{kind_text(kinds[word])}[/dim]")
+        console.print("\nand any field of:\n", markup=False)
+    console.print(describe(made), markup=False)
+
+
+def kind_text(kind: Any) -> str:
+    """`int`, `str | None`; of a choice, what there is to choose."""
+    if get_origin(kind) is Literal:
+        return " | ".join(map(str, get_args(kind)))
+    return inspect.formatannotation(kind)
