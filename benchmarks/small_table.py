@@ -1,11 +1,11 @@
 """The table of Lee et al. (2021) on CIFAR-10: their protocol, our mean ± sd and n, the last epoch beside the best, and theirs.
 
-    python benchmarks/small_table.py vit:none vit:spt+lsa --data CIFAR [--passes 300] [--seeds 0,1,2] [--out docs/results]
+    python benchmarks/small_table.py vit:none vit:spt+lsa --data CIFAR [--passes 300] [--seeds 0,1,2] [--together 2]
 
-CIFAR is a folder of arrays (train_images.npy, test_images.npy, ...). Seeds train at the same time. The paper reports its best
-epoch on the test pictures, so these are measured on the way (data.validate=test) and both figures are given. Rows of earlier
-calls stay; a row that is measured again replaces its old one. Every validation's losses and accuracies go
-into small_table_logs.
+CIFAR is a folder of arrays (train_images.npy, test_images.npy, ...). Seeds train at the same time; on CUDA so do some models,
+--together. The paper reports its best epoch on the test pictures, so these are measured on the way (data.validate=test), and
+both figures are given. Rows of earlier calls stay; a row that is measured again replaces its old one. Every validation's losses
+and accuracies go into small_table_logs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import argparse
 import itertools
 import json
 import statistics
+import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from frugalvit.report.environment import short_commit
 from frugalvit.report.progress import Lines
 from frugalvit.report.statistics import summarize
 from frugalvit.run import Run
+from frugalvit.seeds import at_once
 
 PAPER = {  # top-1, best epoch: table 2 of arXiv 2112.13492
     "vit:none": 93.58,
@@ -72,6 +75,7 @@ def measured(item: str, arguments: argparse.Namespace, runs: Path) -> tuple[dict
         "seconds": round(max(seconds_of(logged(run), recipe.pictures) for run in done)),
         "nonfinite": sum(run.summary["nonfinite"] for run in done),
         "overrides": arguments.override,
+        "together": arguments.together,
         "where": where(arguments),
     }
     return row, done
@@ -115,7 +119,8 @@ def page(rows: list[dict[str, Any]]) -> str:
         "",
         "`python benchmarks/small_table.py`: top-1 of the 10,000 test pictures, mean ± sample deviation over seeds; the paper "
         "reports its best epoch (one run). Passes are epochs over 50,000 pictures; the paper's are 300. Nothing was chosen on "
-        "the test pictures but the best epoch, as in the paper. Seeds trained at the same time; minutes are those of all. "
+        "the test pictures but the best epoch, as in the paper. Seeds trained at the same time, and so did some models, as the "
+        "second table says; minutes are those of all seeds. "
         "bf16 products; the paper trains in fp32.",
         "",
         "| model | passes | last epoch | best epoch | the paper, best epoch | parameters | images/s each | waiting | minutes |",
@@ -134,10 +139,11 @@ def page(rows: list[dict[str, Any]]) -> str:
             f"{row['seconds'] / 60:.1f}",
         ]
         lines.append(f"| {' | '.join(map(str, cells))} |")
-    lines += ["", "| model | seeds | device | torch | commit | overrides |", "|---|---|---|---|---|---|"]
+    lines += ["", "| model | seeds | models at once | device | torch | commit | overrides |", "|---|---|---:|---|---|---|---|"]
     for row in rows:
         place = row["where"]
-        cells = [row["item"], ", ".join(map(str, row["seeds"])), place["device"], place["torch"], place["commit"]]
+        cells = [row["item"], ", ".join(map(str, row["seeds"])), str(row.get("together", 1))]
+        cells += [place["device"], place["torch"], place["commit"]]
         lines.append(f"| {' | '.join([*cells, ' '.join(row['overrides']) or 'none'])} |")
     return "\n".join(lines) + "\n"
 
@@ -148,6 +154,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--passes", type=int, default=300)
     parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--together", type=int, default=1, help="models that train at the same time, on CUDA")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--override", action="append", default=[], metavar="NAME=VALUE", help="of the recipe; is shown")
     parser.add_argument("--runs", type=Path, default=Path("runs/small_table"), help="run folders; what is there is resumed")
@@ -158,13 +165,25 @@ def main() -> None:
     arguments.runs.mkdir(parents=True, exist_ok=True)
     saved = arguments.out / "small_table.json"
     rows = {row["item"]: row for row in json.loads(saved.read_text())["rows"]} if saved.exists() else {}
-    for item in arguments.items:
-        rows[item], done = measured(item, arguments, arguments.runs)
-        print(json.dumps(rows[item]), flush=True)
-        write_logs(arguments.out / "small_table_logs" / f"{item.replace(':', '-').replace('+', '-')}.jsonl", done)
-        ordered = [rows[name] for name in PAPER if name in rows]
-        saved.write_text(json.dumps({"rows": ordered}, indent=2) + "\n")
-        (arguments.out / "small_table.md").write_text(page(ordered))
+    writing = threading.Lock()
+
+    def measure(item: str) -> None:
+        row, done = measured(item, arguments, arguments.runs)
+        with writing:
+            rows[item] = row
+            print(json.dumps(row), flush=True)
+            write_logs(arguments.out / "small_table_logs" / f"{item.replace(':', '-').replace('+', '-')}.jsonl", done)
+            ordered = [rows[name] for name in PAPER if name in rows]
+            saved.write_text(json.dumps({"rows": ordered}, indent=2) + "\n")
+            (arguments.out / "small_table.md").write_text(page(ordered))
+
+    for first in range(0, len(arguments.items), arguments.together):
+        few = arguments.items[first : first + arguments.together]
+        if len(few) > 1 and torch.cuda.is_available():
+            at_once([partial(measure, item) for item in few])
+        else:
+            for item in few:
+                measure(item)
     print(page([rows[name] for name in PAPER if name in rows]))
 
 
