@@ -24,6 +24,7 @@ from frugalvit.data.subset import FirstClasses
 from frugalvit.deploy.classifier import Classifier
 from frugalvit.deploy.packed_file import ENDING
 from frugalvit.errors import DataError, SpecError, WeightsError, at
+from frugalvit.measure.bits import one_bit_weights
 from frugalvit.nn.network import Network
 from frugalvit.nn.shape import MapShape, Shape
 from frugalvit.recipes.find import BESIDE
@@ -265,7 +266,8 @@ def cautions(training: Training) -> Iterator[str]:
         yield "caution: the warm-up is as long as the training, so the peak learning rate is never reached (schedule.warmup)"
     low, high = KNOWN_LR[type(recipe.optimizer).__name__]
     per = peak * 256 / recipe.pictures
-    if not low <= per <= high:
+    one_bit = any(True for _ in one_bit_weights(training.state.module))  # the papers' rates are not for these
+    if not low <= per <= high and not one_bit:
         kind = "SGD" if isinstance(recipe.optimizer, Sgd) else type(recipe.optimizer).__name__
         known = f"what is known to work with {kind}, {low:g} to {high:g}"
         yield f"caution: a learning rate of {per:.2g} per 256 pictures is outside {known}"

@@ -18,6 +18,7 @@ from frugalvit.nn.foreign import ForeignModel
 from frugalvit.nn.model import Model
 from frugalvit.nn.shape import Image
 from frugalvit.outline import flatten
+from frugalvit.recipes.find import recipe
 from frugalvit.run import train
 from frugalvit.spec import decode, encode
 from frugalvit.training.muon import factor, orthogonalized
@@ -400,6 +401,14 @@ def test_a_learning_rate_out_of_the_known_is_said(tmp_path: Path) -> None:
     notes = Notes()
     train(tiny("optimizer=Muon(0.5)", "epochs=1"), out=tmp_path / "run", device="cpu", display=notes)
     assert any("outside what is known to work with Muon, 1e-06 to 0.1" in one for one in notes.said)
+
+
+def test_nothing_is_said_of_the_rates_of_one_bit_models(tmp_path: Path) -> None:
+    notes = Notes()
+    made = recipe("binaryvit.digits", "rung=deit", "dim=8", "duration=Steps(1)", "evaluate=Steps(1)")
+    train(made, out=tmp_path / "run", device="cpu", display=notes)
+    assert any("peak learning rate 0.004" in one for one in notes.said)  # 0.016 per 256 pictures
+    assert not any("outside what is known" in one for one in notes.said)
 
 
 # ------------------------------------------------------------------------------------------------ CUDA
