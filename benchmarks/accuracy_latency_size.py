@@ -26,7 +26,7 @@ import torch
 
 import frugalvit
 from frugalvit.cli.bench_packed import environment
-from frugalvit.cli.training import split_of
+from frugalvit.cli.evaluating import split_of
 from frugalvit.data.finish import normalize
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.split import Picked
