@@ -54,7 +54,7 @@ def bench(
         Path | None, typer.Option("--packed", metavar="FILE", help="A packed model, beside PyTorch and other runtimes.")
     ] = None,
     threads: Annotated[
-        int | None, typer.Option("--threads", min=1, max=256, help="With --packed. Default: FRUGALVIT_THREADS, or all cores.")
+        int | None, typer.Option("--threads", min=1, help="With --packed. Default: FRUGALVIT_THREADS, or all cores.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="A file to write: .json or .md.")] = None,
     quiet: Quiet = False,

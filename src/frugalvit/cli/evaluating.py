@@ -24,7 +24,7 @@ Head = Annotated[
 ]
 
 Threads = Annotated[
-    int | None, typer.Option("--threads", min=1, max=256, help="Of a packed file. Default: FRUGALVIT_THREADS, or all cores.")
+    int | None, typer.Option("--threads", min=1, help="Of a packed file. Default: FRUGALVIT_THREADS, or all cores.")
 ]
 
 
