@@ -111,6 +111,17 @@ def test_show_of_a_recipe_says_what_it_takes_and_what_it_makes() -> None:
     assert "no model is called 'vit.digit'" in bad("show", "vit.digit")
 
 
+def test_show_tells_recipes_of_the_users_from_models_of_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = "from frugalvit.recipes.vit import digits\ndef night(*, long: int = 3, free=0): return digits(epochs=long)\n"
+    (tmp_path / "own_nights.py").write_text(source)
+    assert "  long = 3  int\n  free = 0  Any\n" in good("show", "own_nights:night")
+    assert json.loads(good("show", "own_nights:night", "long=5", "--json"))["recipe"]["duration"]["count"] == 5
+    assert "own_nights:night.free: the function does not say of which type it is" in bad("show", "own_nights:night", "free=1")
+    pytest.importorskip("timm")
+    assert "11,689,512" in good("show", "timm:resnet18")
+
+
 @pytest.mark.parametrize("kind", ["models", "changes", "parts", "recipes", "datasets", "origins", "weights"])
 def test_list_prints_names_and_json(kind: str) -> None:
     rows = json.loads(good("list", kind, "--json"))

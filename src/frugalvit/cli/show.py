@@ -28,10 +28,11 @@ def show(
     from frugalvit.measure.table import cost_table
     from frugalvit.outline import describe
 
+    parts = own_parts(with_ or [])
     if is_recipe(name):
-        show_recipe(name, overrides or [], as_json)
+        show_recipe(name, overrides or [], parts, as_json)
         return
-    model = model_or_saved(name, overrides or [], own_parts(with_ or []))
+    model = model_or_saved(name, overrides or [], parts)
     costs = cost(model)
     if as_json:
         print(json.dumps(summary(name, model, costs), indent=2))
@@ -81,21 +82,24 @@ def summary(name: str, model: Architecture, costs: ModelCost) -> dict[str, Any]:
 
 
 def is_recipe(name: str) -> bool:
-    """Whether this is the name of a recipe, of ours or of the user's."""
+    """Whether this is the name of a recipe, of ours or of the user's; `timm:resnet18` is a model."""
+    from frugalvit.nn.foreign import LIBRARIES
     from frugalvit.recipes.find import functions
 
-    return name in functions() or (":" in name and not Path(name).exists())
+    own = ":" in name and name.partition(":")[0] not in LIBRARIES and not is_saved(name)
+    return name in functions() or own
 
 
-def show_recipe(name: str, overrides: list[str], as_json: bool) -> None:
+def show_recipe(name: str, overrides: list[str], parts: list[type], as_json: bool) -> None:
     """What `name=value` may set by a word, and the recipe that comes of it."""
     from frugalvit.outline import describe, short
     from frugalvit.recipes.find import functions, own_function, recipe
     from frugalvit.spec import encode, plain
 
     function = functions()[name] if name in functions() else own_function(name)
-    made = recipe(name, *overrides)
+    made = recipe(name, *overrides, parts=parts)
     words, kinds = inspect.signature(function).parameters, get_type_hints(function)
+    kinds = {word: kinds.get(word, Any) for word in words}  # a user's function need not say
     if as_json:
         taken = {word: {"type": kind_text(kinds[word]), "default": plain(one.default)} for word, one in words.items()}
         print(json.dumps({"name": name, "words": taken, "recipe": encode(made)}, indent=2))

@@ -147,6 +147,8 @@ def called(
             raise SpecError(f"'{text}' is not of the form name=value, as in image=384 or layers[2].mlp.ratio=2.")
         if name in known:
             with at(name):
+                if name not in hints:
+                    raise SpecError(f"the function does not say of which type it is. Write it there, as in {name}: int = 3.")
                 keywords[name] = parse(value, hints[name])
         else:
             edits.append(text)
