@@ -10,7 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from frugalvit.cli.bench import ENDINGS, environment_of
-from frugalvit.cli.console import AsJson, DataPath, Device, With, Workers, app, console, own_parts, refuse_existing, stderr
+from frugalvit.cli.console import (
+    AsJson,
+    DataPath,
+    DatasetName,
+    Device,
+    Split,
+    With,
+    Workers,
+    app,
+    console,
+    own_parts,
+    refuse_existing,
+    stderr,
+)
 from frugalvit.cli.evaluating import same_classes, split_of
 from frugalvit.errors import SpecError, at
 
@@ -27,8 +40,6 @@ TRUTH, FUSED = "ground truth", "fused"
 analyze_app = typer.Typer(help="Look into trained models: which agree, and what their tokens hold.", no_args_is_help=True)
 app.add_typer(analyze_app, name="analyze")
 
-Split = Annotated[str, typer.Option("--split", help="train, val or test.")]
-DatasetName = Annotated[str, typer.Option("--dataset", help="Another data set than the run's: see `list datasets`.")]
 Out = Annotated[Path | None, typer.Option("--out", help="A file to write: .json or .md.")]
 
 

@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from frugalvit.cli.console import AsJson, DataPath, Device, With, Workers, app, console, own_parts, plain, stderr
+from frugalvit.cli.console import (
+    AsJson,
+    DataPath,
+    DatasetName,
+    Device,
+    Split,
+    With,
+    Workers,
+    app,
+    console,
+    own_parts,
+    plain,
+    stderr,
+)
 from frugalvit.errors import DataError, at
 
 if TYPE_CHECKING:
@@ -32,8 +45,8 @@ Threads = Annotated[
 def evaluate(
     source: Annotated[Path, typer.Argument(metavar="CLASSIFIER", help=ANSWERING)],
     data: DataPath = None,
-    split: Annotated[str, typer.Option("--split", help="train, val or test.")] = "val",
-    dataset: Annotated[str, typer.Option("--dataset", help="Another data set than the run's: see `list datasets`.")] = "",
+    split: Split = "val",
+    dataset: DatasetName = "",
     head: Head = "",
     device: Device = "auto",
     workers: Workers = 0,
