@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import torch
 
-from frugalvit.nn import add_norm, biased_gelu, joined_thirds, short_attention
+from frugalvit.nn import add_norm, attention_gradient, biased_gelu, joined_thirds, short_attention
 from frugalvit.nn.fixed_depth import Kept
 
 SHAPES = (  # samples, tokens, heads, width of a head, whether no token sees itself
@@ -54,6 +54,23 @@ def attentions() -> Iterator[tuple[str, float]]:
         yield f"{name} qkv", far(grad_qkv, exact.grad)
         if tokens > 2:  # one key that is seen has the weight 1 whatever the scale
             yield f"{name} scale", far(grad_scale.sum(0), factor.grad)
+
+
+def gradients_of_attention() -> Iterator[tuple[str, float]]:
+    attention_gradient.wrap_triton = lambda kernel: kernel  # there is nothing to trace here
+    for samples, tokens, heads, width in ((1, 197, 2, 64), (1, 145, 1, 64), (2, 128, 1, 16), (1, 70, 3, 16), (1, 40, 1, 16)):
+        qkv, grad = torch.randn(samples, tokens, 3 * heads * width), torch.randn(samples, tokens, heads * width)
+        exact, factor = qkv.double().requires_grad_(), width**-0.5
+        q, k, v = (one.unflatten(-1, (heads, width)).transpose(1, 2) for one in exact.chunk(3, -1))
+        scores = factor * q @ k.transpose(-1, -2)
+        y = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+        y.backward(grad.double())
+        levels = scores.logsumexp(-1).detach().float()
+        found, sums = attention_gradient.attention_gradient._init_fn(qkv, y.detach().float(), levels, grad, heads, factor)
+        name = f"attention's gradient {tokens} {heads} {width}"
+        yield name, far(found, exact.grad)
+        assert exact.grad is not None
+        yield f"{name} sums", far(sums.sum(0), exact.grad.sum((0, 1)))
 
 
 def gelus() -> Iterator[tuple[str, float]]:
@@ -119,4 +136,4 @@ def norms() -> Iterator[tuple[str, float]]:
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    print(json.dumps(dict([*attentions(), *gelus(), *thirds(), *norms()])))
+    print(json.dumps(dict([*attentions(), *gradients_of_attention(), *gelus(), *thirds(), *norms()])))

@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from frugalvit.nn import mlp, projection, trunk
+from frugalvit.nn import attention, mlp, projection, trunk
 from frugalvit.nn.attention import Attention, MultiHead
 from frugalvit.nn.init import Normal, Zeros
 from frugalvit.nn.linear import Dense
@@ -156,6 +156,20 @@ def test_joined_gradients_of_many_tokens_are_those_of_the_definition(
     torch.manual_seed(0)
     module = Attention(3, linear=Dense(Normal(0.1), bias)).build(Shape(192, 14, 14, ("class",))).cuda()
     assert not module.short and module.qkv.summed == (bias is not None)
+    compare(module, Shape(192, 14, 14, ("class",)), compiled)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("bias", [Zeros(), None], ids=["bias", "no bias"])
+def test_the_way_back_through_attention_in_one_pass_equals_the_definition(
+    bias: Zeros | None, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("made for Hopper")
+    monkeypatch.setattr(attention, "LEAST", 0)
+    torch.manual_seed(0)
+    module = Attention(3, linear=Dense(Normal(0.1), bias)).build(Shape(192, 14, 14, ("class",))).cuda()
+    assert module.whole
     compare(module, Shape(192, 14, 14, ("class",)), compiled)
 
 

@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
+from torch.backends.cuda import cudnn_sdp_enabled
+from torch.nn.functional import linear, scaled_dot_product_attention
 
 from frugalvit.errors import SpecError, at
 from frugalvit.nn.kernels import ROUNDED, has_kernel, products_dtype
@@ -31,6 +32,7 @@ from frugalvit.nn.score import (
 from frugalvit.nn.shape import Shape
 
 LONGEST, WIDEST = 128, 64  # tokens and the width of a head up to which `short_attention` is the fastest
+LEAST = 1 << 24  # numbers in q, k and v of a batch from which `attention_gradient` pays
 
 
 class AttentionPart(Protocol):
@@ -150,6 +152,7 @@ class MultiHead(nn.Module):
         self.fused = added and all(isinstance(term, PositionGate) for term in after) and len(after) <= 1
         self.talks = can_talk(self)
         self.short = can_be_short(self)
+        self.whole = can_be_whole(self)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return self.out(self.values(x_BND))
@@ -160,6 +163,8 @@ class MultiHead(nn.Module):
             return self.talked(x_BND)
         if self.short and x_BND.is_cuda and products_dtype(x_BND) in ROUNDED:
             return self.shortened(x_BND)
+        if self.whole and pays(x_BND):
+            return self.passed(x_BND)
         if not self.fused or (len(self.after) and in_fp16(x_BND)):  # exp(λ) leaves the range of fp16
             return self.defined(x_BND)[0]
         gate: Any = self.after[0] if self.after else None
@@ -199,6 +204,15 @@ class MultiHead(nn.Module):
         scale_H: Tensor = scale.scale_H if learned else torch.full((self.heads,), scale.factor, device=x_BND.device)
         y_GND = torch.ops.frugalvit.short_attention(qkv_GNE, scale_H, len(self.before) > 0)
         return self.scope.back(y_GND)
+
+    def passed(self, x_BND: Tensor) -> Tensor:
+        """By cuDNN, and back from y to qkv in one pass."""
+        from frugalvit.nn.attention_gradient import WholeAttention
+
+        qkv: Any = self.qkv
+        scale: Any = self.scale
+        product_GNE = qkv.product(self.scope.sees(x_BND)[0], qkv.weight, None if qkv.bias is None else qkv.bias.detach())
+        return self.scope.back(WholeAttention.apply(product_GNE, qkv.bias, self.heads, scale.factor))
 
     def mask(self, q_GHMK: Tensor) -> Tensor | None:
         """What the kernel adds to the scores (a number), or whether a key is seen (a boolean); None for nothing."""
@@ -278,13 +292,38 @@ def can_talk(attention: MultiHead) -> bool:
 
 def can_be_short(attention: MultiHead) -> bool:
     """Whether this is plain attention over few tokens, perhaps with LSA's scale and mask, and Triton is here."""
-    before, scope = attention.before, attention.scope
+    before = attention.before
     plain = not len(attention.after) and all(isinstance(term, HiddenDiagonal) for term in before) and len(before) <= 1
     scaled = isinstance(attention.scale, (FixedTemperature, LearnedTemperature))
-    if not (plain and scaled and isinstance(attention.qkv, Together)) or getattr(scope, "seen_WMN", None) is not None:
+    if not (plain and scaled and is_joined(attention)):
         return False
-    width = attention.qkv.weight.shape[0] // 3 // attention.heads
-    return attention.tokens <= LONGEST and width <= WIDEST and has_kernel("short_attention")
+    return attention.tokens <= LONGEST and width_of(attention) <= WIDEST and has_kernel("short_attention")
+
+
+def can_be_whole(attention: MultiHead) -> bool:
+    """Whether this is plain attention over more tokens than that, as one kernel holds, and the GPU is one it was made for."""
+    plain = not len(attention.before) and not len(attention.after) and isinstance(attention.scale, FixedTemperature)
+    if not (plain and is_joined(attention) and getattr(attention.qkv, "product", None) is linear):
+        return False
+    fits = LONGEST < attention.tokens <= 256 and width_of(attention) == 64 and cudnn_sdp_enabled()
+    return fits and has_kernel("attention_gradient") and torch.cuda.get_device_capability() >= (9, 0)
+
+
+def is_joined(attention: MultiHead) -> bool:
+    """Whether q, k and v come of the same tokens side by side, and every key is seen."""
+    return isinstance(attention.qkv, Together) and getattr(attention.scope, "seen_WMN", None) is None
+
+
+def width_of(attention: MultiHead) -> int:
+    """Of a head, where q, k and v are joined."""
+    qkv: Any = attention.qkv
+    return len(qkv.weight) // 3 // attention.heads
+
+
+def pays(x_BND: Tensor) -> bool:
+    """Whether a batch has gradients and is large enough for them to come in one pass."""
+    many = x_BND.is_cuda and 3 * x_BND.numel() >= LEAST and torch.is_grad_enabled()
+    return many and products_dtype(x_BND) in ROUNDED
 
 
 @dataclass(frozen=True)
