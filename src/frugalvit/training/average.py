@@ -42,6 +42,18 @@ class Average:
             else:
                 self.tensors[name].copy_(value)
 
+    @torch.no_grad()
+    def move(self, module: nn.Module, share: Tensor, moved: set[str]) -> None:
+        """By that share of the way, in few kernels; all but what has `moved` already."""
+        own = {name: value for name, value in module.state_dict().items() if name not in moved}
+        floats = [name for name, value in own.items() if value.is_floating_point()]
+        if floats:
+            ways = torch._foreach_sub([own[name] for name in floats], [self.tensors[name] for name in floats])
+            torch._foreach_mul_(ways, share)
+            torch._foreach_add_([self.tensors[name] for name in floats], ways)
+        for name in own.keys() - set(floats):
+            self.tensors[name].copy_(own[name])
+
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         for name, value in tensors.items():
             self.tensors[name].copy_(value)

@@ -33,6 +33,7 @@ from frugalvit.training.state import State
 from frugalvit.training.step import Step, changing_buffers, total_norm
 from frugalvit.training.teacher import Teacher
 from frugalvit.training.teacher_networks import quicken
+from frugalvit.training.update import Update, fits
 
 WARM = 3  # steps before a capture, in which libraries choose their kernels
 FLIGHTS = 4  # steps that the host may be ahead. Where it fills the driver's queue it waits there, and all other threads with it
@@ -76,6 +77,7 @@ class GraphStep(Step):
             group["lr"] = torch.zeros((), device=device)
             if "capturable" in group:
                 group["capturable"] = device.type == "cuda"
+        self.update_at_once: Update | None = None  # instead of the optimizer's own, from a capture on
         self.graph: torch.cuda.CUDAGraph | None = None
         self.landings: list[torch.cuda.Event] = []  # of the last steps, oldest first
         self.tried = device.type != "cuda"
@@ -129,7 +131,7 @@ class GraphStep(Step):
         before = copies(buffers)
         parts = [self.part_gradients(part) for part in range(recipe.accumulate)]
         values = parts[0] if len(parts) == 1 else {name: sum(part[name] for part in parts) for name in parts[0]}
-        values["gradient_norm"] = total_norm(state.optimizer, recipe.clip)
+        values["gradient_norm"], shorten = self.total_norm()
         for name in (*values, "nonfinite"):
             if name not in self.sums:
                 self.sums[name] = torch.zeros((), device=self.place.device)
@@ -138,7 +140,17 @@ class GraphStep(Step):
         finite = self.judged(values, self.sums, self.in_a_row, self.most_in_a_row, self.skips, self.rate, rates, scales)
         if buffers:
             self.kept_where(finite, buffers, before)
-        self.updated(finite)
+        self.updated(finite, shorten)
+
+    def total_norm(self) -> tuple[Tensor, Tensor | None]:
+        """The norm of all gradients, and what the update multiplies them by: None where they are as they should be."""
+        update, clip = self.update_at_once, self.recipe.clip
+        if update is None:
+            return total_norm(self.state.optimizer, clip), None
+        if not torch.cuda.is_current_stream_capturing():
+            update.locate()
+        norm = update.norm()
+        return norm, None if clip is None else (clip / (norm + 1e-6)).clamp(max=1.0)
 
     def part_gradients(self, part: int) -> dict[str, Tensor]:
         """Adds the gradients of one batch and returns its share of the loss and of each term."""
@@ -174,18 +186,15 @@ class GraphStep(Step):
         return torch.stack(list(shares.values())).sum(), shares
 
     @torch.no_grad()
-    def updated(self, finite: Tensor) -> None:
-        state = self.state
-        state.optimizer.found_inf = self.skips  # type: ignore[attr-defined]  # fused optimizers skip by it
-        state.optimizer.step()
+    def updated(self, finite: Tensor, shorten: Tensor | None) -> None:
+        state, share, update = self.state, self.share * finite, self.update_at_once
+        if update is None:
+            state.optimizer.found_inf = self.skips  # type: ignore[attr-defined]  # fused optimizers skip by it
+            state.optimizer.step()
+        else:
+            update.take(self.skips, shorten, share)
         if state.average is not None:
-            own, averaged = state.module.state_dict(), state.average.tensors
-            floats = [name for name, value in own.items() if value.is_floating_point()]
-            ways = torch._foreach_sub([own[name] for name in floats], [averaged[name] for name in floats])
-            torch._foreach_mul_(ways, self.share * finite)
-            torch._foreach_add_([averaged[name] for name in floats], ways)
-            for name in own.keys() - set(floats):
-                averaged[name].copy_(own[name])
+            state.average.move(state.module, share, set() if update is None else update.averaged_names)
 
     def taken(self) -> dict[str, float]:
         names = list(self.sums)
@@ -218,12 +227,13 @@ class GraphStep(Step):
             except Exception as error:  # a compiler can fail in any way, and training must go on
                 reasons.append(f"torch.compile failed ({first_line(error)})")
                 self.prepared, self.terms, self.answers, self.judged, self.kept_where = plain
+                self.update_at_once = None
                 compiled.forget(self.teacher)
         try:
             self.capture(before)
         except Exception as error:  # as can a capture, in what a model of the user's does
             reasons.append(f"the step cannot be captured as a CUDA graph ({first_line(error)})")
-            self.graph = None
+            self.graph, self.update_at_once = None, None
             self.restore(before)
         if reasons:
             self.notes.append(f"slower than it could be: {'; '.join(reasons)}")
@@ -235,11 +245,15 @@ class GraphStep(Step):
         with torch.cuda.stream(side):
             for _ in range(WARM):
                 self.compute()
+                if self.update_at_once is None and fits(self.state.optimizer):
+                    self.update_at_once = Update(self.state.optimizer, self.state.average, self.state.module)
         torch.cuda.current_stream().wait_stream(side)
         self.state.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self.compute()
+        if self.update_at_once is not None:
+            self.update_at_once.locate()  # the gradients of the capture, which every replay writes
         self.restore(before)
         self.graph = graph
 
