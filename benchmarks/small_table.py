@@ -2,10 +2,10 @@
 
     python benchmarks/small_table.py vit:none vit:spt+lsa --data CIFAR [--passes 300] [--seeds 0,1,2] [--together 2]
 
-CIFAR is a folder of arrays (train_images.npy, test_images.npy, ...). Seeds train at the same time; on CUDA so do some models,
---together. The paper reports its best epoch on the test pictures, so these are measured on the way (data.validate=test), and
-both figures are given. Rows of earlier calls stay; a row that is measured again replaces its old one. Every validation's losses
-and accuracies go into small_table_logs.
+CIFAR is a folder of arrays (train_images.npy, test_images.npy, ...). Seeds train at the same time on CUDA, and so do as many
+models as --together says, each in a process of its own. The paper reports its best epoch on the test pictures, so these are
+measured on the way (data.validate=test), and both figures are given. Rows of earlier calls stay; a row that is measured again
+replaces its old one. Every validation's losses and accuracies go into small_table_logs.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import shutil
 import statistics
-import threading
+import subprocess
+import sys
 import time
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,6 @@ from frugalvit.report.environment import short_commit
 from frugalvit.report.progress import Lines
 from frugalvit.report.statistics import summarize
 from frugalvit.run import Run
-from frugalvit.seeds import at_once
 
 PAPER = {  # top-1, best epoch: table 2 of arXiv 2112.13492
     "vit:none": 93.58,
@@ -50,11 +51,11 @@ def measured(item: str, arguments: argparse.Namespace, runs: Path) -> tuple[dict
     recipe = frugalvit.recipe("small.cifar10", *words)
     seeds = [int(seed) for seed in arguments.seeds.split(",")]
     began = time.perf_counter()
-    display = Lines((runs / "progress.txt").open("a", encoding="utf-8"))
+    display = Lines((runs / f"{folder_of(item)}.txt").open("a", encoding="utf-8"))
     done = frugalvit.train_seeds(
         recipe,
         seeds,
-        out=runs / item.replace(":", "-").replace("+", "-"),
+        out=runs / folder_of(item),
         data=arguments.data,
         resume=True,
         device=arguments.device,
@@ -79,6 +80,24 @@ def measured(item: str, arguments: argparse.Namespace, runs: Path) -> tuple[dict
         "where": where(arguments),
     }
     return row, done
+
+
+def by_itself(item: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The same in a process of its own; its row, with the logs beside ours."""
+    part = arguments.runs / f"{folder_of(item)}-row"
+    words = ["--data", arguments.data, "--passes", arguments.passes, "--seeds", arguments.seeds, "--device", arguments.device]
+    words += ["--runs", arguments.runs, "--commit", arguments.commit, "--out", part]
+    words += [word for one in arguments.override for word in ("--override", one)]
+    subprocess.run([sys.executable, __file__, item, *map(str, words)], check=True)
+    logs = f"small_table_logs/{folder_of(item)}.jsonl"
+    (arguments.out / logs).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(part / logs, arguments.out / logs)
+    (row,) = json.loads((part / "small_table.json").read_text())["rows"]
+    return row | {"together": arguments.together}
+
+
+def folder_of(item: str) -> str:
+    return item.replace(":", "-").replace("+", "-")
 
 
 def logged(run: Run) -> list[dict[str, Any]]:
@@ -154,7 +173,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--passes", type=int, default=300)
     parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--together", type=int, default=1, help="models that train at the same time, on CUDA")
+    parser.add_argument("--together", type=int, default=1, help="models that train at the same time, each in a process")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--override", action="append", default=[], metavar="NAME=VALUE", help="of the recipe; is shown")
     parser.add_argument("--runs", type=Path, default=Path("runs/small_table"), help="run folders; what is there is resumed")
@@ -165,25 +184,23 @@ def main() -> None:
     arguments.runs.mkdir(parents=True, exist_ok=True)
     saved = arguments.out / "small_table.json"
     rows = {row["item"]: row for row in json.loads(saved.read_text())["rows"]} if saved.exists() else {}
-    writing = threading.Lock()
 
-    def measure(item: str) -> None:
-        row, done = measured(item, arguments, arguments.runs)
-        with writing:
-            rows[item] = row
+    def keep(row: dict[str, Any]) -> None:
+        rows[row["item"]] = row
+        ordered = [rows[name] for name in PAPER if name in rows]
+        saved.write_text(json.dumps({"rows": ordered}, indent=2) + "\n")
+        (arguments.out / "small_table.md").write_text(page(ordered))
+
+    if arguments.together > 1:
+        with ThreadPoolExecutor(arguments.together) as pool:
+            for finished in as_completed([pool.submit(by_itself, item, arguments) for item in arguments.items]):
+                keep(finished.result())
+    else:
+        for item in arguments.items:
+            row, done = measured(item, arguments, arguments.runs)
             print(json.dumps(row), flush=True)
-            write_logs(arguments.out / "small_table_logs" / f"{item.replace(':', '-').replace('+', '-')}.jsonl", done)
-            ordered = [rows[name] for name in PAPER if name in rows]
-            saved.write_text(json.dumps({"rows": ordered}, indent=2) + "\n")
-            (arguments.out / "small_table.md").write_text(page(ordered))
-
-    for first in range(0, len(arguments.items), arguments.together):
-        few = arguments.items[first : first + arguments.together]
-        if len(few) > 1 and torch.cuda.is_available():
-            at_once([partial(measure, item) for item in few])
-        else:
-            for item in few:
-                measure(item)
+            write_logs(arguments.out / "small_table_logs" / f"{folder_of(item)}.jsonl", done)
+            keep(row)
     print(page([rows[name] for name in PAPER if name in rows]))
 
 
