@@ -117,12 +117,34 @@ def test_candidates_are_measured_on_held_out_pictures_and_earlier_rows_stay(
     cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("--data", cifar, "--passes", "1", "--out", tmp_path)
-    called(search_teacher, monkeypatch, *words, "--candidate", f"tiny={','.join(TEACHER)}")
-    called(search_teacher, monkeypatch, *words, "--candidate", f"smaller={','.join((*TEACHER, 'width=2'))}")
+    candidates = [f"{name}={','.join((*TEACHER, *more))}" for name, more in (("tiny", ()), ("smaller", ("width=2",)))]
+    called(search_teacher, monkeypatch, *words, "--candidate", candidates[0])
+    called(search_teacher, monkeypatch, *words, "--candidate", candidates[1])
     tiny, smaller = rows(tmp_path / "convnet_search.json")
     assert (tiny["name"], smaller["name"]) == ("tiny", "smaller") and smaller["parameters"] < tiny["parameters"]
     assert not [name for row in (tiny, smaller) for name in row if "test" in name]
     assert (tmp_path / "convnet_search.md").read_text().count("| abc1234 |") == 2
+
+
+@pytest.mark.slow
+def test_candidates_in_processes_of_their_own_are_those_of_one(
+    cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("--data", cifar, "--passes", "1")
+    both = [word for name in ("one", "two") for word in ("--candidate", f"{name}={','.join(TEACHER)}")]
+    called(search_teacher, monkeypatch, *words, *both, "--out", tmp_path / "alone")
+    called(search_teacher, monkeypatch, *words, *both, "--together", "2", "--out", tmp_path / "together")
+    alone, together = (rows(tmp_path / way / "convnet_search.json") for way in ("alone", "together"))
+    losses = {row["name"]: row["val_loss"] for row in alone}
+    assert losses == {row["name"]: row["val_loss"] for row in together} and {row["together"] for row in together} == {2}
+
+
+def test_a_candidate_that_is_not_there_is_named(
+    cifar: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        called(search_teacher, monkeypatch, "nonsense", "--data", cifar)
+    assert "there is no candidate 'nonsense'. There are: start, muon" in capsys.readouterr().err
 
 
 def test_every_candidate_is_a_recipe_that_differs_from_the_first() -> None:
