@@ -7,14 +7,19 @@ soft-target cross-entropy, one synthetic batch on the device, device events. A r
 its ways; the ratio is the median over rounds of ours / timm's within a round. The ways: `plain` as timm; `graph`, the same step
 captured as a CUDA graph, which is how FrugalViT trains; `stream`, a graph where what flows from block to block is rounded to
 bf16 too (precision=bf16_stream); `skip`, a stream whose stochastic depth leaves out a fixed count of samples (FixedCountDepth,
-a deviation).
+a deviation). Calls of several models may share a device: with --meet FOLDER and --calls N they compile at the same time, wait
+until all N are ready, and measure one after the other.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import json
+import os
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -73,16 +78,36 @@ def seconds(step: Callable[[], None], count: int) -> float:
     return start.elapsed_time(end) / count / 1e3
 
 
-def compare(name: str, batch: int, ways: list[str], rounds: int, steps: int) -> Iterator[dict[str, Any]]:
+@contextlib.contextmanager
+def met(folder: Path | None, calls: int) -> Iterator[None]:
+    """Until all calls are here, and then one at a time. One that never comes is waited for ten minutes."""
+    if folder is None:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{os.getpid()}.ready").touch()
+    until = time.monotonic() + 600
+    while len(list(folder.glob("*.ready"))) < calls and time.monotonic() < until:
+        time.sleep(0.2)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def compare(name: str, batch: int, ways: list[str], arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """A row for each of our ways, all measured beside the same rounds of timm's."""
+    rounds, steps = arguments.rounds, arguments.steps
     torch._dynamo.reset()
     sides = {"timm": timm_step(name, batch)} | {way: our_step(name, batch, way) for way in ways}
     for step in sides.values():
-        seconds(step, 20)
+        seconds(step, 1)
     rates: dict[str, list[float]] = {side: [] for side in sides}
-    for _ in range(rounds):
-        for side, step in sides.items():
-            rates[side].append(batch / seconds(step, steps))
+    with met(arguments.meet, arguments.calls):
+        for step in sides.values():
+            seconds(step, 20)
+        for _ in range(rounds):
+            for side, step in sides.items():
+                rates[side].append(batch / seconds(step, steps))
     for way in ways:
         ratios = [ours / theirs for ours, theirs in zip(rates[way], rates["timm"], strict=True)]
         yield {
@@ -104,6 +129,10 @@ def main() -> None:
     parser.add_argument("--ways", default="plain", help="of ours, separated by commas: plain, graph, stream, skip")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument(
+        "--meet", type=Path, metavar="FOLDER", help="where calls at the same time find each other; empty at first"
+    )
+    parser.add_argument("--calls", type=int, default=1, metavar="N", help="that meet there, of one model each")
     parser.add_argument("--commit", default=short_commit())
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
@@ -117,20 +146,24 @@ def main() -> None:
     }
     arguments.out.mkdir(parents=True, exist_ok=True)
     saved = arguments.out / "train_throughput.json"
-    earlier = json.loads(saved.read_text())["rows"] if saved.exists() else []
-    rows = {(row["model"], row.get("way", "plain")): row for row in earlier}
     for item in arguments.items:
         name, batch = item.split(":")
-        for row in compare(name, int(batch), arguments.ways.split(","), arguments.rounds, arguments.steps):
+        made = list(compare(name, int(batch), arguments.ways.split(","), arguments))
+        earlier = json.loads(saved.read_text())["rows"] if saved.exists() else []  # now, since other calls write too
+        rows = {(row["model"], row.get("way", "plain")): row for row in earlier}
+        for row in made:
             rows[name, row["way"]] = row | {"where": where}
             print(json.dumps(rows[name, row["way"]]), flush=True)
         saved.write_text(json.dumps({"rows": list(rows.values())}, indent=2) + "\n")
         (arguments.out / "train_throughput.md").write_text(page(list(rows.values())))
-    print(page(list(rows.values())))
+    print((arguments.out / "train_throughput.md").read_text())
 
 
 def page(rows: list[dict[str, Any]]) -> str:
     """The rows as Markdown; models measured in other runs of this script keep their own commit and versions."""
+    models, ways = [item.partition(":")[0] for item in DEFAULT], ["plain", "graph", "stream", "skip"]
+    models += [row["model"] for row in rows]
+    rows = sorted(rows, key=lambda row: (models.index(row["model"]), ways.index(row.get("way", "plain"))))
     lines = [
         "# Training throughput beside timm's",
         "",
