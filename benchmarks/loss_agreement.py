@@ -41,6 +41,7 @@ from frugalvit.data.source import Source
 from frugalvit.measure.latency import device_name
 from frugalvit.nn.attention import MultiHead
 from frugalvit.nn.mlp import TwoLayers
+from frugalvit.nn.projection import Together
 from frugalvit.nn.shape import Image
 from frugalvit.report.environment import short_commit
 from frugalvit.training import compiled
@@ -108,9 +109,11 @@ def synthetic(count: int, image: Image, noise: int) -> Arrays:
 def without_kernels(module: nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, MultiHead):
-            part.short = part.talks = False
+            part.short = part.talks = part.whole = False
         elif isinstance(part, TwoLayers):
             part.fused = False
+        elif isinstance(part, Together):
+            part.summed = False
 
 
 def model_losses(name: str, batch: int, way: Way, source: Arrays, place: Place, steps: int) -> list[float]:

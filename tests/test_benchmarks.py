@@ -116,11 +116,12 @@ def test_the_plain_way_has_no_kernel_of_ours() -> None:
     attentions = [part for part in module.modules() if isinstance(part, MultiHead)]
     feeds = [part for part in module.modules() if isinstance(part, TwoLayers)]
     for attention in attentions:
-        attention.short = attention.talks = True
+        attention.short = attention.talks = attention.whole = True
+        attention.qkv.summed = True
     for feed in feeds:
         feed.fused = True
     loss_agreement.without_kernels(module)
-    assert attentions and not any(part.short or part.talks for part in attentions)
+    assert attentions and not any(part.short or part.talks or part.whole or part.qkv.summed for part in attentions)
     assert feeds and not any(part.fused for part in feeds)
 
 

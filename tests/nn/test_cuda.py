@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from frugalvit.nn import attention, mlp, projection, trunk
+from frugalvit.nn import attention_paths, mlp, projection, trunk
 from frugalvit.nn.attention import Attention, MultiHead
 from frugalvit.nn.init import Normal, Zeros
 from frugalvit.nn.linear import Dense
@@ -166,7 +166,7 @@ def test_the_way_back_through_attention_in_one_pass_equals_the_definition(
 ) -> None:
     if torch.cuda.get_device_capability() < (9, 0):
         pytest.skip("made for Hopper")
-    monkeypatch.setattr(attention, "LEAST", 0)
+    monkeypatch.setattr(attention_paths, "LEAST", 0)
     torch.manual_seed(0)
     module = Attention(3, linear=Dense(Normal(0.1), bias)).build(Shape(192, 14, 14, ("class",))).cuda()
     assert module.whole

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.backends.cuda import cudnn_sdp_enabled
-from torch.nn.functional import linear, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from frugalvit.errors import SpecError, at
-from frugalvit.nn.kernels import ROUNDED, has_kernel, products_dtype
+from frugalvit.nn.attention_paths import can_be_short, can_be_whole, can_talk, pays
+from frugalvit.nn.kernels import ROUNDED, products_dtype
 from frugalvit.nn.linear import Dense, Linear, stackable
 from frugalvit.nn.projection import Apart, Together
 from frugalvit.nn.scope import Everywhere, PatchesOnly, Scope, SummaryOnly
@@ -19,7 +19,6 @@ from frugalvit.nn.score import (
     FixedScale,
     FixedTemperature,
     GatePosition,
-    HeadMixture,
     HiddenDiagonal,
     HideSelf,
     LearnedTemperature,
@@ -30,9 +29,6 @@ from frugalvit.nn.score import (
     ScoreTerm,
 )
 from frugalvit.nn.shape import Shape
-
-LONGEST, WIDEST = 128, 64  # tokens and the width of a head up to which `short_attention` is the fastest
-LEAST = 1 << 24  # numbers in q, k and v of a batch from which `attention_gradient` pays
 
 
 class AttentionPart(Protocol):
@@ -278,52 +274,6 @@ class MultiHead(nn.Module):
 def in_fp16(x: Tensor) -> bool:
     """Whether products of x are taken in fp16."""
     return products_dtype(x) == torch.float16
-
-
-def can_talk(attention: MultiHead) -> bool:
-    """Whether this is talking heads, perhaps with LSA's mask, and nothing else; and Triton, which the kernel needs, is here."""
-    before, after = attention.before, attention.after
-    mixed = len(after) == 1 and isinstance(after[0], HeadMixture) and len(before) > 0 and isinstance(before[0], HeadMixture)
-    only = mixed and (len(before) == 1 or (len(before) == 2 and isinstance(before[1], HiddenDiagonal)))
-    if not only or attention.heads > 16 or getattr(attention.scope, "seen_WMN", None) is not None:
-        return False
-    return has_kernel("talking_heads")
-
-
-def can_be_short(attention: MultiHead) -> bool:
-    """Whether this is plain attention over few tokens, perhaps with LSA's scale and mask, and Triton is here."""
-    before = attention.before
-    plain = not len(attention.after) and all(isinstance(term, HiddenDiagonal) for term in before) and len(before) <= 1
-    scaled = isinstance(attention.scale, (FixedTemperature, LearnedTemperature))
-    if not (plain and scaled and is_joined(attention)):
-        return False
-    return attention.tokens <= LONGEST and width_of(attention) <= WIDEST and has_kernel("short_attention")
-
-
-def can_be_whole(attention: MultiHead) -> bool:
-    """Whether this is plain attention over more tokens than that, as one kernel holds, and the GPU is one it was made for."""
-    plain = not len(attention.before) and not len(attention.after) and isinstance(attention.scale, FixedTemperature)
-    if not (plain and is_joined(attention) and getattr(attention.qkv, "product", None) is linear):
-        return False
-    fits = LONGEST < attention.tokens <= 256 and width_of(attention) == 64 and cudnn_sdp_enabled()
-    return fits and has_kernel("attention_gradient") and torch.cuda.get_device_capability() >= (9, 0)
-
-
-def is_joined(attention: MultiHead) -> bool:
-    """Whether q, k and v come of the same tokens side by side, and every key is seen."""
-    return isinstance(attention.qkv, Together) and getattr(attention.scope, "seen_WMN", None) is None
-
-
-def width_of(attention: MultiHead) -> int:
-    """Of a head, where q, k and v are joined."""
-    qkv: Any = attention.qkv
-    return len(qkv.weight) // 3 // attention.heads
-
-
-def pays(x_BND: Tensor) -> bool:
-    """Whether a batch has gradients and is large enough for them to come in one pass."""
-    many = x_BND.is_cuda and 3 * x_BND.numel() >= LEAST and torch.is_grad_enabled()
-    return many and products_dtype(x_BND) in ROUNDED
 
 
 @dataclass(frozen=True)
