@@ -7,8 +7,10 @@ soft-target cross-entropy, one synthetic batch on the device, device events. A r
 its ways; the ratio is the median over rounds of ours / timm's within a round. The ways: `plain` as timm; `graph`, the same step
 captured as a CUDA graph, which is how FrugalViT trains; `stream`, a graph where what flows from block to block is rounded to
 bf16 too (precision=bf16_stream); `skip`, a stream whose stochastic depth leaves out a fixed count of samples (FixedCountDepth,
-a deviation). Calls of several models may share a device: with --meet FOLDER and --calls N they compile at the same time, wait
-until all N are ready, and measure one after the other.
+a deviation); `fp8`, a stream whose blocks multiply in 8-bit floats (with_fp8_linears).
+
+Calls of several models may share a device: with --meet FOLDER and --calls N they compile at the same time, wait until all N are
+ready, and measure one after the other.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ import torch.nn.functional as F
 import frugalvit
 from frugalvit.measure.captured import captured
 from frugalvit.report.environment import short_commit
-from frugalvit.zoo.change import with_fixed_count_depth
+from frugalvit.zoo.change import with_fixed_count_depth, with_fp8_linears
 
 DEFAULT = ["deit_tiny_patch16_224:1024", "deit_small_patch16_224:512", "deit_base_patch16_224:256"]
 DEFAULT += ["convit_small:256", "cait_s24_224:256", "pit_s_224:256", "swin_tiny_patch4_window7_224:256"]
@@ -61,8 +63,9 @@ def timm_step(name: str, batch: int) -> Callable[[], None]:
 
 def our_step(name: str, batch: int, way: str = "plain") -> Callable[[], None]:
     spec = frugalvit.model(name, drop_path=0.1)
-    module = (with_fixed_count_depth(spec) if way == "skip" else spec).build().cuda()
-    module.stream = torch.bfloat16 if way in ("stream", "skip") else None
+    changed = {"skip": with_fixed_count_depth, "fp8": with_fp8_linears}
+    module = (changed[way](spec) if way in changed else spec).build().cuda()
+    module.stream = torch.bfloat16 if way in ("stream", "skip", "fp8") else None
     compiled = torch.compile(module)
     return training_step(module, lambda image: compiled(image, module.random_draws(batch))["class"], batch, way != "plain")
 
@@ -126,7 +129,7 @@ def compare(name: str, batch: int, ways: list[str], arguments: argparse.Namespac
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("items", nargs="*", default=DEFAULT, metavar="MODEL:BATCH")
-    parser.add_argument("--ways", default="plain", help="of ours, separated by commas: plain, graph, stream, skip")
+    parser.add_argument("--ways", default="plain", help="of ours, separated by commas: plain, graph, stream, skip, fp8")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument(
@@ -161,7 +164,7 @@ def main() -> None:
 
 def page(rows: list[dict[str, Any]]) -> str:
     """The rows as Markdown; models measured in other runs of this script keep their own commit and versions."""
-    models, ways = [item.partition(":")[0] for item in DEFAULT], ["plain", "graph", "stream", "skip"]
+    models, ways = [item.partition(":")[0] for item in DEFAULT], ["plain", "graph", "stream", "skip", "fp8"]
     models += [row["model"] for row in rows]
     rows = sorted(rows, key=lambda row: (models.index(row["model"]), ways.index(row.get("way", "plain"))))
     lines = [
@@ -171,7 +174,8 @@ def page(rows: list[dict[str, Any]]) -> str:
         "the ratio is ours / timm's within a round: median (lowest to highest). "
         "A + behind a commit: with changes not yet committed. "
         "Ways: plain, as timm; graph, the step captured as a CUDA graph; stream, a graph with what flows between blocks in "
-        "bf16 too (precision=bf16_stream); skip, a stream with FixedCountDepth, which is a deviation.",
+        "bf16 too (precision=bf16_stream); skip, a stream with FixedCountDepth, which is a deviation; "
+        "fp8, a stream with blocks that multiply in 8-bit floats.",
         "",
         "| model | way | batch | timm | FrugalViT | ratio |",
         "|---|---|---:|---:|---:|---:|",
