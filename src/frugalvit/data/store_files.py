@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from frugalvit.errors import DataError
+from frugalvit.handles import hold, let_go
 
 FORMAT = 1
 PAUSE = 0.1  # seconds between two looks at a lock that is held
@@ -194,20 +195,6 @@ def gigabytes(count: int) -> str:
 
 # ------------------------------------------------------------------------------------------------ one builder at a time
 
-_held: set[int] = set()
-
-
-def _let_go_after_fork() -> None:
-    """A forked worker must not keep the lock of a build that was killed."""
-    for handle in _held:
-        with contextlib.suppress(OSError):
-            os.close(handle)
-    _held.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go_after_fork)
-
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
@@ -219,7 +206,7 @@ def alone(path: Path) -> Iterator[None]:
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
-    _held.add(handle)
+    hold(handle)
     try:
         locked = waited_for(handle)
         if locked:
@@ -230,9 +217,7 @@ def alone(path: Path) -> Iterator[None]:
             if locked:
                 sweep(path)
     finally:
-        if handle in _held:
-            _held.discard(handle)
-            os.close(handle)
+        let_go(handle)
 
 
 def waited_for(handle: int) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from frugalvit.errors import DataError, at, join
+from frugalvit.handles import hold, let_go
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -109,23 +110,9 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, 
 
 # ------------------------------------------------------------------------------------------------ one writer at a time
 
-_held: set[int] = set()
-
-
-def _let_go_after_fork() -> None:
-    """A forked data worker must not keep the folder of a run that was killed."""
-    for handle in _held:
-        with contextlib.suppress(OSError):
-            os.close(handle)
-    _held.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go_after_fork)
-
 
 def lock(path: Path) -> int:
-    """Hold `path` for this process until `unlock`, or until the process dies in whichever way."""
+    """Hold `path` for this process until `let_go`, or until the process dies in whichever way."""
     with writing(path):
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
@@ -142,19 +129,12 @@ def lock(path: Path) -> int:
             os.close(handle)
             raise DataError(f"cannot be locked ({error.strerror}). Choose another --out.", path=str(path)) from error
         warnings.warn(f"{path.parent}: no locks on this file system; see to it that one run writes here.", stacklevel=2)
-    _held.add(handle)
+    hold(handle)
     try:
         with writing(path):
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
     except DataError:
-        unlock(handle)
+        let_go(handle)
         raise
     return handle
-
-
-def unlock(handle: int) -> None:
-    """Let go; in a forked child, where it is let go already, nothing happens."""
-    if handle in _held:
-        _held.discard(handle)
-        os.close(handle)

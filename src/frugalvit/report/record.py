@@ -19,8 +19,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from frugalvit.errors import DataError
+from frugalvit.handles import let_go
 from frugalvit.report.environment import environment as environment_here
-from frugalvit.report.files import differences, lock, number, plain, read_json, unlock, write_json, write_whole, writing
+from frugalvit.report.files import differences, lock, number, plain, read_json, write_json, write_whole, writing
 from frugalvit.spec import shown
 
 RECIPE, ENVIRONMENT, METRICS, SUMMARY, LOCK = "recipe.json", "environment.json", "metrics.jsonl", "summary.json", ".lock"
@@ -192,7 +193,7 @@ class RunFolder:
 
     def close(self) -> None:
         if self._lock is not None:
-            unlock(self._lock)
+            let_go(self._lock)
             self._lock = None
 
     def __enter__(self) -> Self:

@@ -1,0 +1,30 @@
+"""Open files that hold a lock for this process. A forked child lets them go: it must not keep what a killed parent held."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+_held: set[int] = set()
+
+
+def hold(handle: int) -> None:
+    _held.add(handle)
+
+
+def let_go(handle: int) -> None:
+    """Close it; in a forked child, where it is closed already, nothing happens."""
+    if handle in _held:
+        _held.discard(handle)
+        os.close(handle)
+
+
+def _let_go_after_fork() -> None:
+    for handle in _held:
+        with contextlib.suppress(OSError):
+            os.close(handle)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go_after_fork)
