@@ -69,9 +69,14 @@ struct Avx512 {
 
     static Integers exclusive_or(Integers a, Integers b) { return _mm512_xor_si512(a, b); }
     static Integers both(Integers a, Integers b) { return _mm512_and_si512(a, b); }
+    static Integers less_twice(Integers a, Integers b) { return _mm512_sub_epi32(_mm512_sub_epi32(a, b), b); }
     static Integers sixteenth(Integers x) { return _mm512_srli_epi32(x, 4); }
-    static Integers set_bit(Integers x, Mask mask, int bit) {
-        return _mm512_mask_or_epi32(x, mask, x, _mm512_set1_epi32(static_cast<int>(1u << bit)));
+    // Bit j of to[i] is bit i of from[j].
+    static void transpose(const std::uint16_t* from, std::uint32_t* to) {
+        const Integers all = _mm512_loadu_si512(from);
+        Integers bit = _mm512_set1_epi16(1);
+        for (int lane = 0; lane < lanes; ++lane, bit = _mm512_add_epi16(bit, bit))
+            to[lane] = _cvtmask32_u32(_mm512_test_epi16_mask(all, bit));
     }
 
     static constexpr int most_counted = 1 << 30;
@@ -109,11 +114,24 @@ void real_by_depth(const Real& step, const float* x, const float* positions, flo
 }  // namespace
 
 // Steps that do nothing but arithmetic on reals take half registers: they wait for memory anyway, and many 512-bit
-// multiplications in a row make Intel's processors lower their clock by a fifth, for all steps that follow.
+// multiplications in a row make Intel's processors lower their clock by a fifth, for all steps that follow. The means of a
+// merge were enough for that.
 const Kernels& avx512_kernels() {
-    static const Kernels kernels{
-        "avx512",   affine<Half>, add<Half>,     linear<Avx512>, mlp<Avx512>, pack_attention<Avx512>, attention<Avx512>,
-        pool<Half>, cross<Half>,  merge<Avx512>, real_by_depth,  head<Half>,  shrink<Half>,           blend<Half>};
+    static const Kernels kernels{"avx512",
+                                 affine<Half>,
+                                 add<Half>,
+                                 linear<Avx512>,
+                                 mlp<Avx512>,
+                                 sign_attention<Avx512>,
+                                 pack_attention<Avx512>,
+                                 attention<Avx512>,
+                                 pool<Half>,
+                                 cross<Half>,
+                                 merge<Avx512, Half>,
+                                 real_by_depth,
+                                 head<Half>,
+                                 shrink<Half>,
+                                 blend<Half>};
     return kernels;
 }
 

@@ -101,12 +101,21 @@ struct Neon {
     static Integers both(const Integers& a, const Integers& b) {
         return each<Integers>([&](int i) { return vandq_u32(a.part[i], b.part[i]); });
     }
+    static Integers less_twice(const Integers& a, const Integers& b) {
+        return each<Integers>([&](int i) { return vsubq_u32(vsubq_u32(a.part[i], b.part[i]), b.part[i]); });
+    }
     static Integers sixteenth(const Integers& x) {
         return each<Integers>([&](int i) { return vshrq_n_u32(x.part[i], 4); });
     }
-    static Integers set_bit(const Integers& x, const Mask& mask, int bit) {
-        const uint32x4_t one = vdupq_n_u32(1u << bit);
-        return each<Integers>([&](int i) { return vorrq_u32(x.part[i], vandq_u32(mask.part[i], one)); });
+    static void transpose(const std::uint16_t* from, std::uint32_t* to) {
+        static constexpr std::uint32_t four[4] = {1, 2, 4, 8};
+        Integers column = every(std::uint32_t{0});
+        for (int bit = 0; bit < 32; ++bit)
+            for (int i = 0; i < 4; ++i) {
+                const uint32x4_t set = vtstq_u32(vdupq_n_u32(static_cast<std::uint32_t>(from[bit]) >> 4 * i), vld1q_u32(four));
+                column.part[i] = vorrq_u32(column.part[i], vandq_u32(set, vdupq_n_u32(1u << bit)));
+            }
+        store(to, column);
     }
 
     static constexpr bool balances = false;
@@ -148,9 +157,10 @@ struct Neon {
 }  // namespace
 
 const Kernels& neon_kernels() {
-    static const Kernels kernels{"neon",          affine<Neon>, add<Neon>,   linear<Neon>, mlp<Neon>,  pack_attention<Neon>,
-                                 attention<Neon>, pool<Neon>,   cross<Neon>, merge<Neon>,  real<Neon>, head<Neon>,
-                                 shrink<Neon>,    blend<Neon>};
+    static const Kernels kernels{
+        "neon",          affine<Neon>, add<Neon>,   linear<Neon>, mlp<Neon>,  sign_attention<Neon>, pack_attention<Neon>,
+        attention<Neon>, pool<Neon>,   cross<Neon>, merge<Neon>,  real<Neon>, head<Neon>,           shrink<Neon>,
+        blend<Neon>};
     return kernels;
 }
 

@@ -73,7 +73,9 @@ void mlp(const Mlp& step, const float* x, float* y, Rows rows, Scratch&) {
     }
 }
 
-void pack_attention(const Attention&, const float*, const float*, std::uint32_t*, Rows, Scratch&) {}
+void sign_attention(const Attention&, const float*, const float*, std::uint16_t*, Rows) {}
+
+void pack_attention(const Attention&, const std::uint16_t*, std::uint32_t*) {}
 
 // Which keys of one head a query attends to. Sums run over 16 lanes, key j in lane j % 16, which are then added in halves.
 std::vector<int> attended(const Attention& step, const std::vector<int>& mismatches) {
@@ -214,7 +216,7 @@ void blend(const std::int32_t* weights, int count, const std::uint8_t* from, std
 }  // namespace
 
 const Kernels& reference_kernels() {
-    static const Kernels kernels{"reference", affine, add,   linear, mlp,  pack_attention, attention,
+    static const Kernels kernels{"reference", affine, add,   linear, mlp,  sign_attention, pack_attention, attention,
                                  pool,        cross,  merge, real,   head, shrink,         blend};
     return kernels;
 }

@@ -72,11 +72,16 @@ struct Avx2 {
         return {_mm256_xor_si256(a.low, b.low), _mm256_xor_si256(a.high, b.high)};
     }
     static Integers both(Integers a, Integers b) { return {_mm256_and_si256(a.low, b.low), _mm256_and_si256(a.high, b.high)}; }
+    static Integers less_twice(Integers a, Integers b) { return {less_twice(a.low, b.low), less_twice(a.high, b.high)}; }
     static Integers sixteenth(Integers x) { return {_mm256_srli_epi32(x.low, 4), _mm256_srli_epi32(x.high, 4)}; }
-    static Integers set_bit(Integers x, Mask mask, int bit) {
-        const __m256i one = _mm256_set1_epi32(static_cast<int>(1u << bit));
-        return {_mm256_or_si256(x.low, _mm256_and_si256(_mm256_castps_si256(mask.low), one)),
-                _mm256_or_si256(x.high, _mm256_and_si256(_mm256_castps_si256(mask.high), one))};
+    static void transpose(const std::uint16_t* from, std::uint32_t* to) {
+        __m256i low = half(from), high = half(from + 16);
+        for (int lane = lanes - 1; lane >= 0; --lane) {  // the sign of each number is its bit `lane`
+            const __m256i signs = _mm256_permute4x64_epi64(_mm256_packs_epi16(low, high), 0xd8);
+            to[lane] = static_cast<std::uint32_t>(_mm256_movemask_epi8(signs));
+            low = _mm256_add_epi16(low, low);
+            high = _mm256_add_epi16(high, high);
+        }
     }
 
     static constexpr bool balances = false;
@@ -141,6 +146,7 @@ private:
         return _mm256_blendv_ps(_mm256_permutevar8x32_ps(table.low, index), _mm256_permutevar8x32_ps(table.high, index),
                                 _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
     }
+    static __m256i less_twice(__m256i a, __m256i b) { return _mm256_sub_epi32(_mm256_sub_epi32(a, b), b); }
     static __m256i half(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
     static __m256i bits_of_bytes(__m256i x) {
         const __m256i counts =

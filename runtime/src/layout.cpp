@@ -102,6 +102,10 @@ void fill_exponentials(Attention& attention, double scale) {
     }
 }
 
+std::size_t attention_signs(const Attention& step) {
+    return 2u * 32u * static_cast<std::size_t>(words32(step.keys)) * panels(step.width);
+}
+
 std::size_t attention_words(const Attention& step) {
     const std::size_t keys = static_cast<std::size_t>(panels(step.keys)) * words32(step.head_width()) * lanes;
     const std::size_t values = static_cast<std::size_t>(panels(step.head_width())) * words32(step.keys) * lanes;

@@ -36,6 +36,7 @@ struct Run {
     const Step& step;
     Rows rows;
     Scratch& scratch;
+    ThreadMemory& memory;
     float* const* buffers;
 
     const float* from(int i) const { return buffers[step.from[i]]; }
@@ -50,10 +51,14 @@ struct Run {
     void operator()(const Linear& linear) const { kernels.linear(linear, from(0), to(), rows, scratch); }
     void operator()(const Mlp& mlp) const { kernels.mlp(mlp, from(0), to(), rows, scratch); }
     void operator()(const PackAttention& pack) const {
-        kernels.pack_attention(*pack.attention, from(0), from(1), space.packed.data(), rows, scratch);
+        kernels.sign_attention(*pack.attention, from(0), from(1), space.signs.data(), rows);
+        memory.packed_for = nullptr;
     }
     void operator()(const Attend& attend) const {
-        kernels.attention(*attend.attention, from(0), from(1), from(2), space.packed.data(), to(), rows, scratch);
+        const Attention& attention = *attend.attention;
+        if (memory.packed_for != &attention) kernels.pack_attention(attention, space.signs.data(), memory.packed.data());
+        memory.packed_for = &attention;
+        kernels.attention(attention, from(0), from(1), from(2), memory.packed.data(), to(), rows, scratch);
     }
     void operator()(const Pool& pool) const { kernels.pool(pool, from(0), to(), rows); }
     void operator()(const Cross& cross) const { kernels.cross(cross, from(0), to(), rows); }
@@ -109,11 +114,11 @@ struct Run {
 Workspace::Workspace(const Program& program, const Places& places) {
     for (std::size_t i = 0; i < places.numbers.size(); ++i) memory.emplace_back(places.numbers[i], shift_of(i));
     for (const int place : places.of) buffers.push_back(place < 0 ? nullptr : memory[place].data());
-    std::size_t words = 0;
+    std::size_t most = 0;
     for (const Step& step : program.steps)
         if (const auto* pack = std::get_if<PackAttention>(&step.operation))
-            words = std::max(words, attention_words(*pack->attention));
-    packed = Array<std::uint32_t>(words);
+            most = std::max(most, attention_signs(*pack->attention));
+    signs = Array<std::uint16_t>(most);
     pixels.resize(static_cast<std::size_t>(program.image.height) * program.image.width * program.image.channels);
 }
 
@@ -131,7 +136,12 @@ Model::Model(const PackedFile& file, const Kernels& kernels)
 }
 
 ThreadMemory Model::memory() const {
-    ThreadMemory memory{{Array<float>(scratch_size_.reals), Array<std::uint32_t>(scratch_size_.bits)}, {}, {}};
+    ThreadMemory memory{{Array<float>(scratch_size_.reals), Array<std::uint32_t>(scratch_size_.bits)}, {}, {}, {}};
+    std::size_t words = 0;
+    for (const Step& step : program_.steps)
+        if (const auto* attend = std::get_if<Attend>(&step.operation))
+            words = std::max(words, attention_words(*attend->attention));
+    memory.packed = Array<std::uint32_t>(words);
     memory.buffers.resize(program_.buffers.size());
     for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
         const bool passes = std::any_of(passing_.begin(), passing_.end(),
@@ -151,13 +161,13 @@ void Model::run(int phase, Workspace& space, Rows rows, ThreadMemory& memory, st
     for (int i = 0; i < steps; ++i) {
         const Step& step = program_.steps[first + i];
         const auto start = seconds ? Clock::now() : Clock::time_point{};
-        std::visit(Run{kernels_, program_.image, space, step, rows, memory.scratch, buffers}, step.operation);
+        std::visit(Run{kernels_, program_.image, space, step, rows, memory.scratch, memory, buffers}, step.operation);
         if (seconds) (*seconds)[first + i] += std::chrono::duration<double>(Clock::now() - start).count();
     }
 }
 
 void Model::run_step(const Step& step, Workspace& space, Rows rows, ThreadMemory& memory) const {
-    std::visit(Run{kernels_, program_.image, space, step, rows, memory.scratch, space.buffers.data()}, step.operation);
+    std::visit(Run{kernels_, program_.image, space, step, rows, memory.scratch, memory, space.buffers.data()}, step.operation);
 }
 
 }  // namespace frugalvit

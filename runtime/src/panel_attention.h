@@ -24,36 +24,39 @@ struct AttentionLayout {
 // A panel of the vector kernels lies within one head; other widths are left to the definition.
 inline bool fits_panels(const Attention& step) { return step.head_width() % lanes == 0; }
 
+// Of each panel of channels the signs of all keys, a key's in one number; then the same of values.
 template <class V>
-void pack_attention(const Attention& step, const float* key, const float* value, std::uint32_t* packed, Rows heads,
-                    Scratch& scratch) {
+void sign_attention(const Attention& step, const float* key, const float* value, std::uint16_t* signs, Rows keys) {
+    if (!fits_panels(step)) return;
+    const int stride = padded(step.width), count = panels(step.width), places = 32 * words32(step.keys);
+    const auto sign = [=](const float* x, const float* threshold, std::uint16_t* to) {
+        for (int panel = 0; panel < count; ++panel, x += lanes, threshold += lanes, to += places)
+            *to = static_cast<std::uint16_t>(V::mask_bits(V::less(V::load(x), V::load(threshold))));
+    };
+    for (int row = keys.first; row < keys.first + keys.count; ++row) {
+        sign(key + row * stride, step.key_threshold.data(), signs + row);
+        sign(value + row * stride, step.value_threshold.data(), signs + count * places + row);
+    }
+}
+
+// Signs in places without a key are whatever was there: such keys are never chosen.
+template <class V>
+void pack_attention(const Attention& step, const std::uint16_t* signs, std::uint32_t* packed) {
     if (!fits_panels(step)) return;
     const AttentionLayout layout(step);
-    const int stride = padded(step.width), width = step.head_width();
-    std::uint32_t* bits = scratch.bits.data();
-    for (int head = heads.first; head < heads.first + heads.count; ++head) {
-        const int begin = head * width;
-        std::uint32_t* keys = packed + head * (layout.key_size + layout.value_size);
-        std::uint32_t* values = keys + layout.key_size;
-        in_blocks<V>(step.keys, [&]<int R>(int first) {
-            sign_bits<V, R>(key + first * stride + begin, stride, step.key_threshold.data() + begin, width, AnyWords<false>{},
-                            bits);
-            for (int word = 0; word < layout.head_words; ++word)
-                for (int r = 0; r < R; ++r) {
-                    const int j = first + r;
-                    keys[(j / lanes * layout.head_words + word) * lanes + j % lanes] = bits[word * block + r];
+    const int count = panels(step.width), of_head = layout.value_panels, places = 32 * layout.key_words;
+    const std::uint16_t *key = signs, *value = signs + count * places;
+    for (int head = 0; head < step.heads; ++head, packed += layout.key_size + layout.value_size) {
+        for (int panel = 0; panel < of_head; ++panel, key += places) {
+            std::uint32_t* to = packed + panel / 2 * lanes;
+            for (int j = 0; j < layout.key_panels; ++j, to += layout.head_words * lanes)
+                for (int lane = 0; lane < lanes; ++lane) {
+                    const std::uint32_t half = key[j * lanes + lane];
+                    to[lane] = panel % 2 ? to[lane] | half << 16 : half;
                 }
-        });
-        for (int panel = 0; panel < layout.value_panels; ++panel) {
-            const int c = begin + panel * lanes;
-            const auto threshold = V::load(step.value_threshold.data() + c);
-            for (int word = 0; word < layout.key_words; ++word) {
-                auto column = V::every(std::uint32_t{0});
-                for (int bit = 0; bit < 32 && word * 32 + bit < step.keys; ++bit)
-                    column = V::set_bit(column, V::less(V::load(value + (word * 32 + bit) * stride + c), threshold), bit);
-                V::store(values + (panel * layout.key_words + word) * lanes, column);
-            }
         }
+        std::uint32_t* to = packed + layout.key_size;
+        for (int word = 0; word < of_head * layout.key_words; ++word, value += 32, to += lanes) V::transpose(value, to);
     }
 }
 
@@ -88,11 +91,12 @@ struct AttentionBlock {
 
 // Which keys each of R queries attends to, as bits, and how many they are.
 template <class V, int R, class Words>
-inline void choose_keys(const Attention& step, Words head_words, const AttentionBlock space, int (&number)[R]) {
-    const int last = panels(step.keys) - 1;
+inline void choose_keys(const Attention& step, Words head_words, const AttentionBlock space, std::uint32_t (&number)[R]) {
+    const int last = panels(step.keys) - 1, rest = step.keys - last * lanes;
     const auto coarse = V::table(step.coarse.data()), fine = V::table(step.fine.data());
     const auto none = V::every(std::uint32_t{0});
     typename V::Reals sum[R];
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) sum[r] = V::every(0.0f);
     const auto score = [&](int panel, auto present) {
         float* scores = space.scores + panel * block * lanes;
@@ -104,7 +108,8 @@ inline void choose_keys(const Attention& step, Words head_words, const Attention
             });
     };
     for (int panel = 0; panel < last; ++panel) score(panel, [](typename V::Reals weight) { return weight; });
-    score(last, [&](typename V::Reals weight) { return V::first(weight, step.keys - last * lanes); });
+    score(last, [rest](typename V::Reals weight) { return V::first(weight, rest); });
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
         sum[r] = V::every(step.limit * V::sum_in_halves(sum[r]));
         number[r] = 0;
@@ -112,12 +117,46 @@ inline void choose_keys(const Attention& step, Words head_words, const Attention
     }
     for (int word = 0; word <= last / 2; ++word) {
         const float *low = space.scores + 2 * word * block * lanes, *high = low + block * lanes;
+#pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
-            const std::uint32_t bits = V::mask_bits(V::less(sum[r], V::load(low + r * lanes))) |
-                                       V::mask_bits(V::less(sum[r], V::load(high + r * lanes))) << 16;
+            const std::uint32_t bits =
+                V::mask_bits(V::less(sum[r], V::load(low + r * lanes)), V::less(sum[r], V::load(high + r * lanes)));
             space.chosen[word * block + r] = bits;
-            number[r] += std::popcount(bits);
+            number[r] += static_cast<std::uint32_t>(std::popcount(bits));
         }
+    }
+}
+
+// The same for four panels of keys in heads of 64 channels: keys and scores stay in registers.
+template <class V, int R>
+inline void choose_few_keys(const Attention& step, const AttentionBlock space, std::uint32_t (&number)[R]) {
+    constexpr int count = 4, words = 2;
+    const int rest = step.keys - (count - 1) * lanes;
+    const float limit = step.limit;
+    const auto coarse = V::table(step.coarse.data()), fine = V::table(step.fine.data());
+    typename V::Integers keys[count * words];
+#pragma GCC unroll 8
+    for (int i = 0; i < count * words; ++i) keys[i] = V::load(space.keys + i * lanes);
+#pragma GCC unroll 1
+    for (int r = 0; r < R; ++r) {
+        const auto low = V::every(space.bits[r]), high = V::every(space.bits[block + r]);
+        typename V::Reals weight[count];
+#pragma GCC unroll 4
+        for (int panel = 0; panel < count; ++panel) {
+            auto total = V::begin_count(V::every(std::uint32_t{0}));
+            V::count(total, V::exclusive_or(keys[2 * panel], low));
+            V::count(total, V::exclusive_or(keys[2 * panel + 1], high));
+            const auto found = V::end_count(total, V::every(std::uint32_t{0}));
+            weight[panel] = V::multiply(V::lookup(coarse, V::sixteenth(found)), V::lookup(fine, found));
+        }
+        weight[3] = V::first(weight[3], rest);
+        const auto sum = V::add(V::add(V::add(weight[0], weight[1]), weight[2]), weight[3]);
+        const auto least = V::every(limit * V::sum_in_halves(sum));
+        const std::uint32_t front = V::mask_bits(V::less(least, weight[0]), V::less(least, weight[1]));
+        const std::uint32_t back = V::mask_bits(V::less(least, weight[2]), V::less(least, weight[3]));
+        space.chosen[r] = front;
+        space.chosen[block + r] = back;
+        number[r] = static_cast<std::uint32_t>(std::popcount(front) + std::popcount(back));
     }
 }
 
@@ -132,7 +171,8 @@ void attention(const Attention& step, const float* query, const float* key, cons
     const auto run = [&](auto head_words, auto key_words) {
         in_blocks<V>(rows.count, [&]<int R>(int begin) {
             const int first = rows.first + begin;
-            int shortcut[R], number[R];
+            int shortcut[R];
+            std::uint32_t number[R];
             find_shortcuts(step, first, R, shortcut);
             for (int head = 0; head < step.heads; ++head) {
                 const std::uint32_t* keys = packed + head * (layout.key_size + layout.value_size);
@@ -140,28 +180,29 @@ void attention(const Attention& step, const float* query, const float* key, cons
                 const int channel = head * width;
                 sign_bits<V, R>(query + first * stride + channel, stride, step.query_threshold.data() + channel, width,
                                 head_words, bits);
-                choose_keys<V, R>(step, head_words, space, number);
+                if constexpr (V::kept_words >= 8 && head_words.kept == 2 && key_words.kept == 2)
+                    choose_few_keys<V, R>(step, space, number);
+                else choose_keys<V, R>(step, head_words, space, number);
                 for (int panel = 0; panel < layout.value_panels; ++panel) {
                     const int c = channel + panel * lanes;
                     const PanelActivation<V> after(step.after, c / lanes);
                     const auto gain = V::load(step.after.gain.data() + c);
                     const float* own = query + first * stride + c;
                     float* to = y + first * stride + c;
-                    with_counts<V, Meet, R>(
-                        space.values + panel * key_words * lanes, key_words, chosen, none,
-                        [&](int r, typename V::Integers total) {
-                            const auto product =
-                                V::fma(V::to_real(total), V::every(-2.0f), V::every(static_cast<float>(number[r])));
-                            auto v = V::add(V::fma(gain, product, after.bias), V::load(own + r * stride));
-                            v = V::add(V::add(v, V::load(key + shortcut[r] + c)), V::load(value + shortcut[r] + c));
-                            V::store(to + r * stride, after.bent(v));
-                        });
+                    with_counts<V, Meet, R>(space.values + panel * key_words * lanes, key_words, chosen, none,
+                                            [&](int r, typename V::Integers total) {
+                                                const auto product = V::to_real(V::less_twice(V::every(number[r]), total));
+                                                auto v = V::add(V::fma(gain, product, after.bias), V::load(own + r * stride));
+                                                v = V::add(V::add(v, V::load(key + shortcut[r] + c)),
+                                                           V::load(value + shortcut[r] + c));
+                                                V::store(to + r * stride, after.bent(v));
+                                            });
                 }
             }
         });
     };
     const AnyWords<false> head_words{layout.head_words}, key_words{layout.key_words};
-    if (width == 64 && layout.key_words == 2) run(FixedWords<2>{}, FixedWords<2>{});
+    if (width == 64 && layout.key_panels == 4) run(FixedWords<2>{}, FixedWords<2>{});
     else if (width == 64) run(FixedWords<2>{}, key_words);
     else run(head_words, key_words);
 }

@@ -95,7 +95,8 @@ void mlp(const Mlp& step, const float* x, float* y, Rows rows, Scratch& scratch)
     });
 }
 
-template <class V>
+// Means are taken in lanes of `Plain`.
+template <class V, class Plain = V>
 void merge(const Merge& step, const float* x, float* y, Rows rows, Scratch& scratch) {
     const int stride = padded(step.in), coarse_width = step.grid_width / 2, tap_words = 2 * words64(step.in);
     const int words = 4 * tap_words, out_stride = padded(step.out);
@@ -115,9 +116,9 @@ void merge(const Merge& step, const float* x, float* y, Rows rows, Scratch& scra
             }
             float* means = mean + r * out_stride;
             for (int c = 0; c < stride; c += lanes) {
-                const auto sum = V::add(V::add(V::add(V::load(taps[0] + c), V::load(taps[1] + c)), V::load(taps[2] + c)),
-                                        V::load(taps[3] + c));
-                V::store(means + c, V::multiply(sum, V::every(0.25f)));
+                auto sum = Plain::add(Plain::load(taps[0] + c), Plain::load(taps[1] + c));
+                sum = Plain::add(Plain::add(sum, Plain::load(taps[2] + c)), Plain::load(taps[3] + c));
+                Plain::store(means + c, Plain::multiply(sum, Plain::every(0.25f)));
             }
             for (int copy = step.in; copy < step.out; copy += step.in)
                 std::memcpy(means + copy, means, step.in * sizeof(float));

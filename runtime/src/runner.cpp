@@ -64,6 +64,7 @@ Runner::~Runner() = default;
 
 void Runner::run_alone(const std::uint8_t* pixels, float* logits, int thread) {
     Workspace& space = *workspaces_[thread];
+    memory_[thread].packed_for = nullptr;
     std::memcpy(space.pixels.data(), pixels, space.pixels.size());
     for (int phase = 0; phase < static_cast<int>(model_.phases().size()); ++phase) {
         const int units = model_.phases()[phase].units, tile = model_.phases()[phase].tile;
@@ -75,6 +76,7 @@ void Runner::run_alone(const std::uint8_t* pixels, float* logits, int thread) {
 
 void Runner::run_together(int thread, std::vector<double>* seconds) {
     Workspace& space = *workspaces_[0];
+    memory_[thread].packed_for = nullptr;
     for (int phase = 0; phase < static_cast<int>(model_.phases().size()); ++phase) {
         Shares& shares = *shares_[phase];
         for (Rows rows = shares.take(thread); rows.count; rows = shares.take(thread))

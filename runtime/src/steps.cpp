@@ -90,19 +90,19 @@ void Reader::read_attention(Fields& fields, int to) {
     attention->value_threshold = reals(fields, "value_threshold", columns, never_below);
     attention->after = activation(fields, columns);
     const int packed = program_.packed_buffer(), rows = at(to).rows;
-    push("pack", PackAttention{attention}, attention->heads, {key, value}, {}, {key, value}, packed);
-    if (attention->keys != rows) pack_early();
+    push("pack", PackAttention{attention}, attention->keys, {key, value}, {key, value}, {}, packed);
+    pack_early();
     push("attention", Attend{attention}, rows, {query, key, value}, {query}, {key, value, packed}, to);
 }
 
-// Steps over queries may stand between the keys' last step and the attention: they come behind the packing, so that they and
-// the attention run without waiting in between.
+// Steps over queries may stand between the keys' last step and the attention: they come behind the packing, which then finds
+// keys in the cache. Where queries are more than keys, they and the attention also run without waiting in between.
 void Reader::pack_early() {
     const Step& pack = program_.steps.back();
     std::size_t place = program_.steps.size() - 1;
     for (; place > 0; --place) {
         const Step& earlier = program_.steps[place - 1];
-        if (contains(pack.whole, earlier.to) || earlier.to == pack.to || contains(earlier.whole, pack.to)) break;
+        if (contains(pack.by_row, earlier.to) || earlier.to == pack.to || contains(earlier.whole, pack.to)) break;
     }
     std::rotate(program_.steps.begin() + static_cast<std::ptrdiff_t>(place), program_.steps.end() - 1, program_.steps.end());
 }

@@ -110,12 +110,16 @@ void compare_attention(const Kernels& fast, Random& random, int heads, int head_
     const Attention step = random.attention(heads, head_width, height, width, side, limit);
     const Array<float> query = random.buffer(step.queries, step.width), key = random.buffer(step.keys, step.width);
     const Array<float> value = random.buffer(step.keys, step.width);
+    Array<std::uint16_t> signs(attention_signs(step));
     Array<std::uint32_t> packed(attention_words(step));
     Scratch space = scratch(scratch_of(step));
     compare(
         fast, random, step.queries, step.width,
         [&](const Kernels& k, Array<float>& y) {
-            k.pack_attention(step, key.data(), value.data(), packed.data(), {0, heads}, space);
+            const int some = step.keys / 3;
+            k.sign_attention(step, key.data(), value.data(), signs.data(), {some, step.keys - some});
+            k.sign_attention(step, key.data(), value.data(), signs.data(), {0, some});
+            k.pack_attention(step, signs.data(), packed.data());
             k.attention(step, query.data(), key.data(), value.data(), packed.data(), y.data(), {0, step.queries}, space);
         },
         named(fast, "attention", {heads, head_width, height, width, side}));

@@ -143,8 +143,10 @@ struct Kernels {
     void (*add)(const Affine&, const float* x, float* y, Rows);  // y += x * gain + bias
     void (*linear)(const Linear&, const float* x, float* y, Rows, Scratch&);
     void (*mlp)(const Mlp&, const float* x, float* y, Rows, Scratch&);
-    // Packs keys and values of some heads; `packed` belongs to the kernel, see attention_words.
-    void (*pack_attention)(const Attention&, const float* key, const float* value, std::uint32_t* packed, Rows heads, Scratch&);
+    // Signs of some keys and values, then all of them as `attention` wants them. What `signs` and `packed` hold is the kernels'
+    // own matter; for their sizes see attention_signs and attention_words.
+    void (*sign_attention)(const Attention&, const float* key, const float* value, std::uint16_t* signs, Rows keys);
+    void (*pack_attention)(const Attention&, const std::uint16_t* signs, std::uint32_t* packed);
     void (*attention)(const Attention&, const float* query, const float* key, const float* value, const std::uint32_t* packed,
                       float* y, Rows, Scratch&);
     void (*pool)(const Pool&, const float* x, float* y, Rows);
@@ -159,6 +161,7 @@ struct Kernels {
     void (*blend)(const std::int32_t* weights, int count, const std::uint8_t* from, std::uint8_t* to, int columns);
 };
 
+std::size_t attention_signs(const Attention&);
 std::size_t attention_words(const Attention&);
 ScratchSize scratch_of(const Linear&);
 ScratchSize scratch_of(const Mlp&);

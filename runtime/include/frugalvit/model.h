@@ -32,15 +32,17 @@ struct Workspace {
 
     std::vector<Array<float>> memory;
     std::vector<float*> buffers;
-    Array<std::uint32_t> packed;
+    Array<std::uint16_t> signs;  // of keys and values
     std::vector<std::uint8_t> pixels;
 };
 
 // What a thread needs beside the workspace.
 struct ThreadMemory {
     Scratch scratch;
-    std::vector<Array<float>> rows;  // of each buffer that passes in some phase, a tile's rows
-    std::vector<float*> buffers;     // where each buffer is in the present phase
+    std::vector<Array<float>> rows;         // of each buffer that passes in some phase, a tile's rows
+    std::vector<float*> buffers;            // where each buffer is in the present phase
+    Array<std::uint32_t> packed;            // keys and values
+    const Attention* packed_for = nullptr;  // of the present picture
 };
 
 class Model {

@@ -70,7 +70,7 @@ struct Step {
     std::string kind;
     int number = 0;  // of the step in the file
     Operation operation;
-    int units = 0;            // independent pieces of work: rows, heads or panels
+    int units = 0;            // independent pieces of work: rows or panels
     std::vector<int> by_row;  // buffers of which unit i reads row i alone
     std::vector<int> whole;   // buffers of which any row may be read
     int to = 0;               // unit i writes row i; `from` buffers come in the order of the kernel
@@ -85,7 +85,7 @@ struct Program {
     std::vector<Step> steps;
     int logits = 0;
 
-    int packed_buffer() const { return static_cast<int>(buffers.size()); }  // stands for the packed keys and values
+    int packed_buffer() const { return static_cast<int>(buffers.size()); }  // stands for the signs of keys and values
 };
 
 inline bool contains(const std::vector<int>& list, int value) {
