@@ -66,6 +66,9 @@ def test_what_it_cannot_use_it_refuses_and_says_why(files: Path, monkeypatch: py
     with pytest.raises(ValueError, match="FRUGALVIT_THREADS: 'many'"):
         runtime.Model(files / "tiny.fvit")
     monkeypatch.delenv("FRUGALVIT_THREADS")
+    Image.fromarray(np.full((4, 4), 9, np.uint16)).save(files / "deep.png")
+    with pytest.raises(runtime.FileError, match=r"16 bits a channel\. Save it with 8"):
+        runtime.read_picture(str(files / "deep.png"))
     with pytest.raises(runtime.FileError, match="not a packed model"):
         runtime.Model(files / "picture.png")
     with pytest.raises(runtime.FileError, match=r"missing\.png"):

@@ -116,8 +116,7 @@ PackedFile::PackedFile(std::vector<std::uint8_t> bytes) : bytes_(std::move(bytes
     if (bytes_.size() < 8) throw FileError("not a packed model: shorter than 8 bytes");
     std::memcpy(&header_size, bytes_.data(), 8);
     if (header_size > longest_header || header_size > bytes_.size() - 8)
-        throw FileError("not a packed model: a header of " + std::to_string(header_size) + " bytes in a file of " +
-                        std::to_string(bytes_.size()));
+        throw FileError("not a packed model, or cut off. `frugalvit pack` writes one");
     const Json header = parse_json({reinterpret_cast<const char*>(bytes_.data()) + 8, static_cast<std::size_t>(header_size)});
     const Json& metadata = member(header, "__metadata__", Json::Kind::object, "header");
     const auto text = [&](const std::string& name) -> const Json& {

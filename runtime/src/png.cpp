@@ -190,7 +190,9 @@ Picture decode_png(std::span<const std::uint8_t> bytes) {
         const auto data = bytes.subspan(at + 8, length);
         if (crc32(bytes.subspan(at + 4, length + 4)) != big_endian(bytes.data() + at + 8 + length)) fail("a wrong checksum");
         if (kind == "IHDR") {
-            if (length != 13 || data[8] != 8 || data[12] != 0) fail("other than 8 bits a channel, or interlaced rows");
+            if (length != 13) fail("a broken header");
+            if (data[8] != 8) fail((std::to_string(data[8]) + " bits a channel. Save it with 8").c_str());
+            if (data[12] != 0) fail("interlaced rows. Save it without");
             color = data[9];
             if (big_endian(data.data()) > 1 << 15 || big_endian(data.data() + 4) > 1 << 15) fail("too many pixels");
             picture.width = static_cast<int>(big_endian(data.data()));
