@@ -103,7 +103,7 @@ def chosen(search: Search, arguments: argparse.Namespace) -> dict[str, tuple[str
 def search_by_hand(search: Search, description: str | None) -> None:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = list(search.candidates)
-    parser.add_argument("names", nargs="*", default=names, metavar="NAME", help=", ".join(names))
+    parser.add_argument("names", nargs="*", default=names, metavar="NAME", help=", ".join(map(repr, names)))
     parser.add_argument("--candidate", action="append", default=[], metavar="NAME=A=1,B=2")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--passes", type=int, default=search.passes)
@@ -113,7 +113,7 @@ def search_by_hand(search: Search, description: str | None) -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.names if name not in names]:
-        parser.error(f"there is no candidate '{unknown[0]}'. There are: {', '.join(names)}.")
+        parser.error(f"there is no candidate '{unknown[0]}'. There are: {', '.join(map(repr, names))}.")
     arguments.out.mkdir(parents=True, exist_ok=True)
     saved = arguments.out / f"{search.results}.json"
     found = json.loads(saved.read_text())["rows"] if saved.exists() else []

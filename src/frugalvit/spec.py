@@ -277,8 +277,18 @@ def parse(text: str, annotation: Any, current: Any = None) -> Any:
         found = parse_one(text, kind)
         if found:
             return found[0]
-    cure = f" {suggestion(text, known)}" if known and len(text) > 1 else ""
+    examples = [f"{name}({text})" for name, kind in known.items() if takes(text, kind)]
+    if examples:
+        cure = f" Write {' or '.join(examples[:2])}."
+    else:
+        cure = f" {suggestion(text, known)}" if known and len(text) > 1 else ""
     raise SpecError(f"'{text}' does not fit here. Expected {expected(annotation)}.{cure}")
+
+
+def takes(text: str, kind: type) -> bool:
+    """Whether a part's first field is a number, and this is one."""
+    first = next(iter(slots(kind).values()), None)
+    return any(parse_one(text, one) is not None for one in members(first) if one in (int, float))
 
 
 def arguments(text: str, kind: type) -> dict[str, Any]:

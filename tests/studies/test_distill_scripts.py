@@ -144,7 +144,7 @@ def test_a_candidate_that_is_not_there_is_named(
 ) -> None:
     with pytest.raises(SystemExit):
         called(search_teacher, monkeypatch, "nonsense", "--data", cifar)
-    assert "there is no candidate 'nonsense'. There are: start, muon" in capsys.readouterr().err
+    assert "there is no candidate 'nonsense'. There are: 'start', 'muon', 'muon, lr" in capsys.readouterr().err
 
 
 def test_every_candidate_is_a_recipe_that_differs_from_the_first() -> None:

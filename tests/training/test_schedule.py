@@ -5,6 +5,7 @@ import math
 import pytest
 
 from frugalvit.errors import SpecError
+from frugalvit.recipes.find import recipe
 from frugalvit.training.duration import Epochs, Fraction, Steps, total_steps
 from frugalvit.training.schedule import Clock, Constant, Cosine, EpochCosine
 
@@ -54,3 +55,16 @@ def test_cosine_is_the_schedule_of_lee_et_al_in_passes() -> None:
         share = (step - warm) / (clock.total - warm)
         assert schedule.lr(step, peak, clock) == pytest.approx(1e-6 + 0.5 * (peak - 1e-6) * (1 + math.cos(math.pi * share)))
     assert schedule.lr(clock.total, peak, clock) == pytest.approx(1e-6)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("save=2", r"save: '2' does not fit here.* Write Steps\(2\) or Epochs\(2\)\."),
+        ("optimizer=0.1", r"optimizer: '0.1' does not fit here.* Write AdamW\(0.1\) or Sgd\(0.1\)\."),
+        ("seed=-1", r"seed: -1\. Use 0 and more\."),
+    ],
+)
+def test_what_a_recipe_cannot_be_says_how_to_write_it(word: str, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        recipe("vit.digits", word)

@@ -46,5 +46,6 @@ def total_steps(duration: Duration, per_epoch: int) -> int:
         raise SpecError("a fraction of what? The whole training is so many Steps or Epochs.", path="recipe.duration")
     total = duration.steps(per_epoch, 0)
     if total < 1:
-        raise SpecError(f"{duration} is no step at all with {per_epoch} steps an epoch.", path="recipe.duration")
+        given = f"{duration.count:g} {type(duration).__name__.lower()}"
+        raise SpecError(f"{given}: no step at all, with {per_epoch} steps an epoch. Use more.", path="recipe.duration")
     return total

@@ -98,6 +98,8 @@ class Recipe:
             value = getattr(self, name)
             if isinstance(value, int) and value < 1:
                 raise SpecError(f"{value}. Use 1 and more.", path=name)
+        if isinstance(self.seed, int) and self.seed < 0:
+            raise SpecError(f"{self.seed}. Use 0 and more.", path="seed")
 
     @property
     def pictures(self) -> int:
