@@ -57,6 +57,10 @@ def test_several_students_of_one_teacher(tmp_path: Path, monkeypatch: pytest.Mon
     [
         (["--student", "vit.digits", "--out", "x"], "--teacher: is needed"),
         (["--teacher", "digits.resnet", "--out", "x"], "--student: is needed"),
+        (
+            ["--teacher", "digits.resnt", "--student", "vit.digits", "--out", "x"],
+            "'digits.resnt'. Did you mean 'digits.resnet'",
+        ),
         (["--teacher", "digits.resnet", "--student", "digits.resnet", "--out", "x"], "has no tokens"),
         (["--teacher", "digits.resnet", "--student", "vit.digits", "--way", "kind", "--out", "x"], "Use token, hard or soft"),
         (["--teacher", "digits.resnet", "--student", "vit.digits", "--out", "x", "--seeds", "0,a"], "each once, as in 0,1,2"),

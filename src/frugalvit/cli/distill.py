@@ -11,7 +11,7 @@ import typer
 
 from frugalvit.cli.console import AsJson, DataPath, Device, Init, OriginName, Overrides, Quiet, Workers, app, console, plain
 from frugalvit.cli.training import resumable, several
-from frugalvit.errors import SpecError, whole_number
+from frugalvit.errors import SpecError, suggestion, whole_number
 
 if TYPE_CHECKING:
     from frugalvit.report.progress import Display
@@ -115,7 +115,17 @@ def named(teacher: str, out: Path) -> RunTeacher | ZooTeacher:
 
     if is_recipe(teacher):
         return RunTeacher(str(out / "teacher"))
+    refuse_misspelled(teacher)
     return RunTeacher(teacher) if Path(teacher).exists() else ZooTeacher(teacher)
+
+
+def refuse_misspelled(teacher: str) -> None:
+    """A name that begins as recipes do, and is none."""
+    from frugalvit.recipes.find import functions
+
+    family, dot, _ = teacher.partition(".")
+    if dot and not Path(teacher).exists() and family in {name.partition(".")[0] for name in functions()}:
+        raise SpecError(f"no recipe is called '{teacher}'. {suggestion(teacher, functions())}", path="--teacher")
 
 
 def trained_teacher(
