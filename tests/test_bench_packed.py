@@ -187,7 +187,7 @@ def test_a_report_is_written_and_shown(packed: Path, tmp_path: Path) -> None:
     page = out.read_text()
     assert page.startswith("# toy, packed\n") and "1 thread, " in page and "batch 3; file of " in page
     assert "| packed, pixels of 16 x 16 |" in page and "picture of" not in page  # photographs come one at a time
-    assert "- DeiT-S: it takes pictures of 224 x 224" in page and "| resize |" in page
+    assert "- DeiT-S: not beside it, since it takes pictures of 224 x 224" in page and "| resize |" in page
     assert text.startswith("toy  ") and "the same in PyTorch bf16" in text
     assert "nothing is overwritten" in bad(*words, "--out", str(out))
 

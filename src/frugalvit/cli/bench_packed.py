@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PEERS = {"DeiT-S": "deit_small_patch16_224", "DeiT-Ti": "deit_tiny_patch16_224"}
 RUNS = 50  # whose steps are timed
 NOISE = 2  # pictures from which int8 takes its ranges: enough for its speed
+RANDOM = "Weights of the models beside it are random: their speed is measured, not their accuracy."
 Way = Callable[[], object]
 
 
@@ -82,7 +83,7 @@ def measured(
         "rows": rows(times, tuple(ways), batch),
         "missing": missing,
         "steps": step_rows(ours, program),
-        "notes": [*notes, "Weights of the models beside it are random: their speed is measured, not their accuracy."],
+        "notes": [*notes, *([RANDOM] if peers else [])],
         "environment": environment(),
     }
 
@@ -134,7 +135,10 @@ def other_ways(
     for short, name in PEERS.items():
         peer = zoo(name)
         if (peer.image.height, peer.image.width) != size_of(program)[:2]:
-            missing[short] = f"it takes pictures of {peer.image}"
+            height, width, _ = size_of(program)
+            missing[short] = (
+                f"not beside it, since it takes pictures of {peer.image} and the packed model of {height} x {width}"
+            )
             continue
         images = noise(peer, batch)
         (folder / short).mkdir()
