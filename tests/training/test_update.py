@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from tests.interpreting import printed_by
 
 from frugalvit.training.update import fits
 
@@ -19,10 +16,7 @@ SCRIPT = Path(__file__).parent / "interpreted_update.py"
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
 def test_the_update_in_one_kernel_is_torchs_with_clipping_skipped_steps_and_the_average() -> None:
-    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, str(SCRIPT)], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout)
+    found = printed_by(SCRIPT)
     assert found.pop("moved") > 1e-3 and found.pop("step") == 0
     assert all(value < 2e-5 for value in found.values()), found
 

@@ -161,7 +161,7 @@ class MultiHead(nn.Module):
             return self.shortened(x_BND)
         if self.whole and pays(x_BND):
             return self.passed(x_BND)
-        if not self.fused or (len(self.after) and in_fp16(x_BND)):  # exp(λ) leaves the range of fp16
+        if not self.fused or (len(self.after) and products_dtype(x_BND) == torch.float16):  # exp(λ) leaves its range
             return self.defined(x_BND)[0]
         gate: Any = self.after[0] if self.after else None
         q_GHMK, k_GHNK, v_GHNK = self.project(x_BND, None if gate is None else gate.rest())
@@ -269,11 +269,6 @@ class MultiHead(nn.Module):
 
     def beside(self, y_GHMK: Tensor) -> Tensor:
         return self.scope.back(y_GHMK.transpose(1, 2).flatten(2))
-
-
-def in_fp16(x: Tensor) -> bool:
-    """Whether products of x are taken in fp16."""
-    return products_dtype(x) == torch.float16
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ import triton
 import triton.language as tl
 
 PIECE, WARPS = 1024, 4  # numbers that one program changes
-WEIGHT, GRADIENT, MOMENT1, MOMENT2, AVERAGE, STEP, RATE = range(7)  # columns of the table: addresses; AVERAGE may be 0
-COLUMNS = 7
+COLUMNS = 7  # of the table, addresses: weight, gradient, both moments, average (0: none), step, rate
 
 
 @triton.jit
