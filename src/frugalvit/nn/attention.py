@@ -193,13 +193,14 @@ class MultiHead(nn.Module):
 
     def shortened(self, x_BND: Tensor) -> Tensor:
         """From qkv to y in one pass, where tokens are few."""
+        from frugalvit.nn.short_attention import ShortAttention
+
         qkv: Any = self.qkv
         scale: Any = self.scale
         qkv_GNE = qkv.joined(self.scope.sees(x_BND)[0])
         learned = isinstance(scale, LearnedTemperature)
         scale_H: Tensor = scale.scale_H if learned else torch.full((self.heads,), scale.factor, device=x_BND.device)
-        y_GND = torch.ops.frugalvit.short_attention(qkv_GNE, scale_H, len(self.before) > 0)
-        return self.scope.back(y_GND)
+        return self.scope.back(ShortAttention.apply(qkv_GNE, scale_H, len(self.before) > 0))
 
     def passed(self, x_BND: Tensor) -> Tensor:
         """By cuDNN, and back from y to qkv in one pass."""

@@ -4,7 +4,7 @@ The definition is that of attention's gradient. The libraries' kernels are made 
 gradients over pieces of keys in fp32, which a kernel of its own rounds, give three tensors that have to be joined, and the
 bias's gradient reads them once more. Here one kernel makes the gradients of queries and another those of keys and values, each
 straight into its place beside the others. Scores are computed in both, which costs less than passing them on. What is left
-over of a sequence when it is cut into tiles of 64 tokens (5 of 197) goes through tiles of its own that waste less.
+over of a sequence when it is cut into tiles of 64 tokens (5 of 197) has a smaller tile, which wastes less.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
 ROWS = 64  # of a tile: queries, or keys
-QUERIES, KEYS = (32, 4, 4), (32, 4, 4)  # keys and queries at a time, warps and stages: of each kernel
-LEFT = (16, 1, 3)  # the same for tiles of what is left over
+QUERIES, KEYS = (64, 4, 2), (32, 4, 3)  # keys and queries at a time, warps and stages: of each kernel
 LOG2E = tl.constexpr(1.4426950408889634)
+
+# fmt: off
 
 
 @triton.jit
@@ -38,20 +39,8 @@ def numbers_of(start, token, tokens: tl.constexpr, ragged: tl.constexpr):
 
 
 @triton.jit
-def towards_queries(
-    grad_q,
-    q,
-    grad,
-    share,
-    level,
-    k_and_v,
-    key,
-    column,
-    factor: tl.constexpr,
-    tokens: tl.constexpr,
-    inner: tl.constexpr,
-    ragged: tl.constexpr,
-):
+def towards_queries(grad_q, q, grad, share, level, k_and_v, key, column,
+    factor: tl.constexpr, tokens: tl.constexpr, inner: tl.constexpr, ragged: tl.constexpr):
     """The queries' gradient with what comes through these keys added."""
     k = rows_of(k_and_v, key, tokens, 3 * inner, column, ragged)
     v = rows_of(k_and_v + inner, key, tokens, 3 * inner, column, ragged)
@@ -63,37 +52,15 @@ def towards_queries(
 
 
 @triton.jit
-def queries_kernel(
-    qkv,
-    y,
-    lse,
-    grad_y,
-    grad_qkv,
-    shares,
-    sums,
-    first,
-    piece,
-    factor: tl.constexpr,
-    tokens: tl.constexpr,
-    heads: tl.constexpr,
-    width: tl.constexpr,
-    pieces: tl.constexpr,
-    rows: tl.constexpr,
-    some: tl.constexpr,
-    rest: tl.constexpr,
-    ragged: tl.constexpr,
-):
-    inner: tl.constexpr = heads * width
-    sample, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
-    qkv += sample * (3 * tokens * inner) + head * width
-    place_y = sample * (tokens * inner) + head * width
-    lse += tl.program_id(0).to(tl.int64) * tokens
-    shares += tl.program_id(0).to(tl.int64) * tokens
+def queries_tile(qkv, y, lse, grad_y, grad_qkv, shares, sums, first, factor: tl.constexpr, tokens: tl.constexpr,
+    inner: tl.constexpr, width: tl.constexpr, rows: tl.constexpr, some: tl.constexpr, rest: tl.constexpr,
+    ragged: tl.constexpr):
+    """The gradient of some queries of one head. Pointers are at the head's first number of its first token."""
     column = tl.arange(0, width)
-    query = first + tl.program_id(1) * rows + tl.arange(0, rows)
+    query = first + tl.arange(0, rows)
     q = rows_of(qkv, query, tokens, 3 * inner, column, ragged)
-    grad = rows_of(grad_y + place_y, query, tokens, inner, column, ragged)
-    share = tl.sum(grad.to(tl.float32) * rows_of(y + place_y, query, tokens, inner, column, ragged).to(tl.float32), 1)
+    grad = rows_of(grad_y, query, tokens, inner, column, ragged)
+    share = tl.sum(grad.to(tl.float32) * rows_of(y, query, tokens, inner, column, ragged).to(tl.float32), 1)
     level = numbers_of(lse, query, tokens, ragged) * LOG2E
     grad_q = tl.zeros((rows, width), tl.float32)
     whole: tl.constexpr = tokens // some * some
@@ -104,33 +71,40 @@ def queries_kernel(
         key = whole + tl.arange(0, rest)
         grad_q = towards_queries(grad_q, q, grad, share, level, qkv + inner, key, column, factor, tokens, inner, True)
     grad_q *= factor
-    place = grad_qkv + sample * (3 * tokens * inner) + head * width + query[:, None] * (3 * inner) + column[None, :]
+    place = grad_qkv + query[:, None] * (3 * inner) + column[None, :]
     if ragged:
         tl.store(shares + query, share, mask=query < tokens)
         tl.store(place, grad_q.to(qkv.dtype.element_ty), mask=(query < tokens)[:, None])
     else:
         tl.store(shares + query, share)
         tl.store(place, grad_q.to(qkv.dtype.element_ty))
-    tl.store(sums + (sample * pieces + piece + tl.program_id(1)) * (3 * inner) + head * width + column, tl.sum(grad_q, 0))
+    tl.store(sums + column, tl.sum(grad_q, 0))
 
 
 @triton.jit
-def towards_keys(
-    grad_k,
-    grad_v,
-    k,
-    v,
-    q_rows,
-    grad_rows,
-    lse,
-    shares,
-    query,
-    column,
-    factor: tl.constexpr,
-    tokens: tl.constexpr,
-    inner: tl.constexpr,
-    ragged: tl.constexpr,
-):
+def queries_kernel(qkv, y, lse, grad_y, grad_qkv, shares, sums, factor: tl.constexpr, tokens: tl.constexpr,
+    heads: tl.constexpr, width: tl.constexpr, rows: tl.constexpr, last: tl.constexpr, some: tl.constexpr,
+    rest: tl.constexpr):
+    """Of one head's tiles one after the other, so that what they all read stays near."""
+    inner: tl.constexpr = heads * width
+    pieces: tl.constexpr = (tokens + rows - 1) // rows
+    piece, one = tl.program_id(0) % pieces, (tl.program_id(0) // pieces).to(tl.int64)
+    sample, head = one // heads, one % heads
+    start, start3 = sample * (tokens * inner) + head * width, sample * (3 * tokens * inner) + head * width
+    sums += (sample * pieces + piece) * (3 * inner) + head * width
+    qkv, grad_qkv, y, grad_y = qkv + start3, grad_qkv + start3, y + start, grad_y + start
+    lse, shares = lse + one * tokens, shares + one * tokens
+    if piece < tokens // rows:
+        queries_tile(qkv, y, lse, grad_y, grad_qkv, shares, sums, piece * rows,
+            factor, tokens, inner, width, rows, some, rest, False)
+    elif tokens % rows:
+        queries_tile(qkv, y, lse, grad_y, grad_qkv, shares, sums, piece * rows,
+            factor, tokens, inner, width, last, some, rest, True)
+
+
+@triton.jit
+def towards_keys(grad_k, grad_v, k, v, q_rows, grad_rows, lse, shares, query, column,
+    factor: tl.constexpr, tokens: tl.constexpr, inner: tl.constexpr, ragged: tl.constexpr):
     """The keys' and values' gradients with what comes from these queries added. Keys are the rows of the scores."""
     q = rows_of(q_rows, query, tokens, 3 * inner, column, ragged)
     grad = rows_of(grad_rows, query, tokens, inner, column, ragged)
@@ -144,49 +118,26 @@ def towards_keys(
 
 
 @triton.jit
-def keys_kernel(
-    qkv,
-    lse,
-    grad_y,
-    grad_qkv,
-    shares,
-    sums,
-    first,
-    piece,
-    factor: tl.constexpr,
-    tokens: tl.constexpr,
-    heads: tl.constexpr,
-    width: tl.constexpr,
-    pieces: tl.constexpr,
-    rows: tl.constexpr,
-    some: tl.constexpr,
-    rest: tl.constexpr,
-    ragged: tl.constexpr,
-):
-    inner: tl.constexpr = heads * width
-    sample, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
-    qkv += sample * (3 * tokens * inner) + head * width
-    grad_y += sample * (tokens * inner) + head * width
-    lse += tl.program_id(0).to(tl.int64) * tokens
-    shares += tl.program_id(0).to(tl.int64) * tokens
+def keys_tile(qkv, lse, grad_y, grad_qkv, shares, sums, first, factor: tl.constexpr, tokens: tl.constexpr,
+    inner: tl.constexpr, width: tl.constexpr, rows: tl.constexpr, some: tl.constexpr, rest: tl.constexpr,
+    ragged: tl.constexpr):
+    """The gradients of some keys and values of one head. Pointers are at the head's first number of its first token."""
     column = tl.arange(0, width)
-    key = first + tl.program_id(1) * rows + tl.arange(0, rows)
+    key = first + tl.arange(0, rows)
     k = rows_of(qkv + inner, key, tokens, 3 * inner, column, ragged)
     v = rows_of(qkv + 2 * inner, key, tokens, 3 * inner, column, ragged)
     grad_k, grad_v = tl.zeros((rows, width), tl.float32), tl.zeros((rows, width), tl.float32)
     whole: tl.constexpr = tokens // some * some
     for begin in range(0, whole, some):
         query = begin + tl.arange(0, some)
-        grad_k, grad_v = towards_keys(
-            grad_k, grad_v, k, v, qkv, grad_y, lse, shares, query, column, factor, tokens, inner, False
-        )
+        grad_k, grad_v = towards_keys(grad_k, grad_v, k, v, qkv, grad_y, lse, shares, query, column,
+            factor, tokens, inner, False)
     if whole < tokens:
         query = whole + tl.arange(0, rest)
-        grad_k, grad_v = towards_keys(
-            grad_k, grad_v, k, v, qkv, grad_y, lse, shares, query, column, factor, tokens, inner, True
-        )
+        grad_k, grad_v = towards_keys(grad_k, grad_v, k, v, qkv, grad_y, lse, shares, query, column,
+            factor, tokens, inner, True)
     grad_k *= factor
-    place = grad_qkv + sample * (3 * tokens * inner) + inner + head * width + key[:, None] * (3 * inner) + column[None, :]
+    place = grad_qkv + inner + key[:, None] * (3 * inner) + column[None, :]
     kind = qkv.dtype.element_ty
     if ragged:
         there = (key < tokens)[:, None]
@@ -196,9 +147,31 @@ def keys_kernel(
     else:
         tl.store(place, grad_k.to(kind))
         tl.store(place + inner, grad_v.to(kind))
-    place = sums + (sample * pieces + piece + tl.program_id(1)) * (3 * inner) + inner + head * width + column
-    tl.store(place, tl.sum(grad_k, 0))
-    tl.store(place + inner, tl.sum(grad_v, 0))
+    tl.store(sums + inner + column, tl.sum(grad_k, 0))
+    tl.store(sums + 2 * inner + column, tl.sum(grad_v, 0))
+
+
+@triton.jit
+def keys_kernel(qkv, lse, grad_y, grad_qkv, shares, sums, factor: tl.constexpr, tokens: tl.constexpr,
+    heads: tl.constexpr, width: tl.constexpr, rows: tl.constexpr, last: tl.constexpr, some: tl.constexpr,
+    rest: tl.constexpr):
+    inner: tl.constexpr = heads * width
+    pieces: tl.constexpr = (tokens + rows - 1) // rows
+    piece, one = tl.program_id(0) % pieces, (tl.program_id(0) // pieces).to(tl.int64)
+    sample, head = one // heads, one % heads
+    start, start3 = sample * (tokens * inner) + head * width, sample * (3 * tokens * inner) + head * width
+    sums += (sample * pieces + piece) * (3 * inner) + head * width
+    qkv, grad_qkv, grad_y = qkv + start3, grad_qkv + start3, grad_y + start
+    lse, shares = lse + one * tokens, shares + one * tokens
+    if piece < tokens // rows:
+        keys_tile(qkv, lse, grad_y, grad_qkv, shares, sums, piece * rows,
+            factor, tokens, inner, width, rows, some, rest, False)
+    elif tokens % rows:
+        keys_tile(qkv, lse, grad_y, grad_qkv, shares, sums, piece * rows,
+            factor, tokens, inner, width, last, some, rest, True)
+
+
+# fmt: on
 
 
 def tile_for(rest: int) -> int:
@@ -216,26 +189,21 @@ def attention_gradient(
     """
     qkv_GNE, y_GND, lse_GHN, grad_GND = (one.contiguous() for one in (qkv_GNE, y_GND, lse_GHN, grad_GND))
     samples, tokens, all_widths = qkv_GNE.shape
-    whole, rest = divmod(tokens, ROWS)
-    # the first token and piece, the count of pieces, rows of each, whether some of them are behind the end
-    tiles = [(0, 0, whole, ROWS, False)] if whole else []
-    tiles += [(whole * ROWS, whole, 1, tile_for(rest), True)] if rest else []
-    pieces = whole + bool(rest)
+    pieces = triton.cdiv(tokens, ROWS)
     grad_qkv_GNE, share_GHN = torch.empty_like(qkv_GNE), torch.empty_like(lse_GHN)
     sums = torch.empty((samples * pieces, all_widths), device=qkv_GNE.device, dtype=torch.float32)
-    sizes = factor, tokens, heads, all_widths // 3 // heads, pieces
-    for first, piece, count, rows, ragged in tiles:
-        some, warps, stages = QUERIES if rows == ROWS else (min(QUERIES[0], LEFT[0]), *LEFT[1:])
-        wrap_triton(queries_kernel)[(samples * heads, count)](
-            qkv_GNE, y_GND, lse_GHN, grad_GND, grad_qkv_GNE, share_GHN, sums, first, piece, *sizes,
-            rows, some, tile_for(tokens % some), ragged, num_warps=warps, num_stages=stages,
-        )  # fmt: skip
-    for first, piece, count, rows, ragged in tiles:
-        some, warps, stages = KEYS if rows == ROWS else (min(KEYS[0], LEFT[0]), *LEFT[1:])
-        wrap_triton(keys_kernel)[(samples * heads, count)](
-            qkv_GNE, lse_GHN, grad_GND, grad_qkv_GNE, share_GHN, sums, first, piece, *sizes,
-            rows, some, tile_for(tokens % some), ragged, num_warps=warps, num_stages=stages,
-        )  # fmt: skip
+    grid = (samples * heads * pieces,)
+    sizes = factor, tokens, heads, all_widths // 3 // heads, ROWS, tile_for(tokens % ROWS)
+    some, warps, stages = QUERIES
+    wrap_triton(queries_kernel)[grid](
+        qkv_GNE, y_GND, lse_GHN, grad_GND, grad_qkv_GNE, share_GHN, sums, *sizes, some, tile_for(tokens % some),
+        num_warps=warps, num_stages=stages,
+    )  # fmt: skip
+    some, warps, stages = KEYS
+    wrap_triton(keys_kernel)[grid](
+        qkv_GNE, lse_GHN, grad_GND, grad_qkv_GNE, share_GHN, sums, *sizes, some, tile_for(tokens % some),
+        num_warps=warps, num_stages=stages,
+    )  # fmt: skip
     return grad_qkv_GNE, sums
 
 

@@ -2,8 +2,10 @@
 `MultiHead.explained`.
 
 The fused kernels of the libraries are made for long sequences and wide heads: over 65 tokens with heads of 16 they spend most
-of their time on padding. Here a program holds all keys of one head of one sample; backward computes the softmax anew, so that
-nothing is kept, and gradients are written where the projection's backward reads them.
+of their time on padding. Here a program holds all keys of one head of one sample, those that a power of two leaves over in a
+tile of their own: 64 and 1, for one. What is done for every pair of tokens is little, since that is where the time goes:
+forward divides results and not weights, and keeps the logarithm of what it divided by; backward needs no maximum and no sum
+over keys then. Gradients are written where the projection's backward reads them.
 """
 
 from __future__ import annotations
@@ -14,171 +16,241 @@ import triton.language as tl
 from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
-PLANS = (  # up to so many tokens: queries at a time and warps, forward and backward, as measured on an H200
-    (16, (16, 2), (16, 2)),
-    (64, (64, 2), (64, 4)),
-    (128, (32, 2), (32, 2)),
-    (256, (64, 4), (32, 8)),
+PLANS = (  # up to so many tokens and so wide heads: queries at a time and warps, forward and backward
+    (16, 64, (16, 1), (16, 2)),
+    (32, 64, (16, 1), (32, 2)),
+    (64, 64, (64, 4), (64, 4)),
+    (128, 32, (16, 1), (16, 1)),
+    (128, 64, (64, 4), (64, 4)),
+    (256, 64, (64, 8), (32, 8)),
 )
 LOG2E = tl.constexpr(1.4426950408889634)
 
+# fmt: off
+
 
 @triton.jit
-def rows(
-    start,
-    token,
-    heads: tl.constexpr,
-    width: tl.constexpr,
-    tokens: tl.constexpr,
-    tile_width: tl.constexpr,
-    strides: tl.constexpr,
-):
+def rows(start, token, stride: tl.constexpr, tokens: tl.constexpr, width: tl.constexpr, tile_width: tl.constexpr):
     """Where the tokens' part of one head lies, and what of it is there."""
     column = tl.arange(0, tile_width)[None, :]
-    place = start + token[:, None] * (strides * heads * width) + column
-    return place, (token[:, None] < tokens) & (column < width)
+    return start + token[:, None] * stride + column, (token[:, None] < tokens) & (column < width)
 
 
 @triton.jit
-def softmax(raw, factor, query, key, tokens: tl.constexpr, hides: tl.constexpr):
-    """Rows of softmax(factor · raw) over the keys that are there; a query sees itself unless `hides`."""
-    seen = (key < tokens)[None, :]
+def seen_scores(raw, scale, query, key, tokens: tl.constexpr, hides: tl.constexpr, ragged: tl.constexpr):
+    """Scores as powers of two; -inf for keys that are not there or not seen."""
+    scores = raw * scale
+    if ragged:
+        scores = tl.where((key < tokens)[None, :], scores, float("-inf"))
     if hides:
-        seen = seen & (key[None, :] != query[:, None])
-    scores = tl.where(seen, raw * (factor * LOG2E), float("-inf"))
-    weights = tl.exp2(scores - tl.max(scores, 1)[:, None])
-    return weights / tl.sum(weights, 1)[:, None]
+        scores = tl.where(key[None, :] != query[:, None], scores, float("-inf"))
+    return scores
 
 
 @triton.jit
-def forward_kernel(
-    qkv,
-    scale,
-    out,
-    tokens: tl.constexpr,
-    heads: tl.constexpr,
-    width: tl.constexpr,
-    hides: tl.constexpr,
-    tile_keys: tl.constexpr,
-    tile_queries: tl.constexpr,
-    tile_width: tl.constexpr,
-):
-    kind = qkv.dtype.element_ty
-    sample, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
-    start = sample * (tokens * 3 * heads * width) + head * width
+def forward_tile(qkv, out, levels, query, k, v, rest_k, rest_v, scale, tokens: tl.constexpr, inner: tl.constexpr,
+    width: tl.constexpr, hides: tl.constexpr, tile_keys: tl.constexpr, tile_rest: tl.constexpr, tile_width: tl.constexpr):
+    """Some queries of one head. Pointers are at the head's first number of the first token."""
+    place, there = rows(qkv, query, 3 * inner, tokens, width, tile_width)
+    q = tl.load(place, mask=there, other=0.0)
     key = tl.arange(0, tile_keys)
-    place_k, there_k = rows(start, key, heads, width, tokens, tile_width, 3)
-    k = tl.load(qkv + place_k + heads * width, mask=there_k, other=0.0)
-    v = tl.load(qkv + place_k + 2 * heads * width, mask=there_k, other=0.0)
-    factor = tl.load(scale + head)
-    for first in range(0, tokens, tile_queries):
+    scores = seen_scores(tl.dot(q, tl.trans(k)), scale, query, key, tokens, hides, tokens < tile_keys)
+    top = tl.max(scores, 1)
+    if tile_rest:
+        rest_key = tile_keys + tl.arange(0, tile_rest)
+        rest_scores = seen_scores(tl.dot(q, tl.trans(rest_k)), scale, query, rest_key, tokens, hides, True)
+        top = tl.maximum(top, tl.max(rest_scores, 1))
+    weights = tl.exp2(scores - top[:, None])
+    total = tl.sum(weights, 1)
+    y = tl.dot(weights.to(k.dtype), v)
+    if tile_rest:
+        rest_weights = tl.exp2(rest_scores - top[:, None])
+        total += tl.sum(rest_weights, 1)
+        y = tl.dot(rest_weights.to(k.dtype), rest_v, y)
+    place, there = rows(out, query, inner, tokens, width, tile_width)
+    tl.store(place, (y / total[:, None]).to(k.dtype), mask=there)
+    tl.store(levels + query, top + tl.log2(total), mask=query < tokens)
+
+
+@triton.jit
+def forward_kernel(qkv, scales, out, levels, tokens: tl.constexpr, heads: tl.constexpr, width: tl.constexpr,
+    hides: tl.constexpr, tile_keys: tl.constexpr, tile_rest: tl.constexpr, tile_queries: tl.constexpr,
+    tile_last: tl.constexpr, tile_width: tl.constexpr):
+    inner: tl.constexpr = heads * width
+    one = tl.program_id(0).to(tl.int64)
+    sample, head = one // heads, one % heads
+    qkv += sample * (tokens * 3 * inner) + head * width
+    out += sample * (tokens * inner) + head * width
+    levels += one * tokens
+    scale = tl.load(scales + head) * LOG2E
+    place, there = rows(qkv + inner, tl.arange(0, tile_keys), 3 * inner, tokens, width, tile_width)
+    k, v = tl.load(place, mask=there, other=0.0), tl.load(place + inner, mask=there, other=0.0)
+    rest_k, rest_v = k, v
+    if tile_rest:
+        place, there = rows(qkv + inner, tile_keys + tl.arange(0, tile_rest), 3 * inner, tokens, width, tile_width)
+        rest_k, rest_v = tl.load(place, mask=there, other=0.0), tl.load(place + inner, mask=there, other=0.0)
+    whole: tl.constexpr = tokens // tile_queries * tile_queries
+    for first in range(0, whole, tile_queries):
         query = first + tl.arange(0, tile_queries)
-        place, there = rows(start, query, heads, width, tokens, tile_width, 3)
-        q = tl.load(qkv + place, mask=there, other=0.0)
-        weights = softmax(tl.dot(q, tl.trans(k)), factor, query, key, tokens, hides)
-        y = tl.dot(weights.to(kind), v)
-        place_y, there_y = rows(sample * (tokens * heads * width) + head * width, query, heads, width, tokens, tile_width, 1)
-        tl.store(out + place_y, y.to(kind), mask=there_y)
+        forward_tile(qkv, out, levels, query, k, v, rest_k, rest_v, scale, tokens, inner, width, hides, tile_keys, tile_rest,
+            tile_width)
+    if whole < tokens:
+        query = whole + tl.arange(0, tile_last)
+        forward_tile(qkv, out, levels, query, k, v, rest_k, rest_v, scale, tokens, inner, width, hides, tile_keys, tile_rest,
+            tile_width)
 
 
 @triton.jit
-def backward_kernel(
-    qkv,
-    scale,
-    grad_out,
-    grad_qkv,
-    grad_scale,
-    tokens: tl.constexpr,
-    heads: tl.constexpr,
-    width: tl.constexpr,
-    hides: tl.constexpr,
-    tile_keys: tl.constexpr,
-    tile_queries: tl.constexpr,
-    tile_width: tl.constexpr,
-):
-    kind = qkv.dtype.element_ty
-    sample, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
-    start = sample * (tokens * 3 * heads * width) + head * width
-    key = tl.arange(0, tile_keys)
-    place_k, there_k = rows(start, key, heads, width, tokens, tile_width, 3)
-    k = tl.load(qkv + place_k + heads * width, mask=there_k, other=0.0)
-    v = tl.load(qkv + place_k + 2 * heads * width, mask=there_k, other=0.0)
-    factor = tl.load(scale + head)
+def towards(q, grad, k, v, grad_k, grad_v, grad_q, share, level, scale, query, key, hides: tl.constexpr):
+    """The gradients of q, k and v with what passes between these queries and keys; those of q and k not scaled.
+
+    A key that is not there is 0, and so is what comes through it.
+    """
+    weights = tl.exp2(tl.dot(q, tl.trans(k)) * scale - level[:, None])
+    if hides:
+        weights = tl.where(key[None, :] != query[:, None], weights, 0.0)
+    grad_v = tl.dot(tl.trans(weights.to(k.dtype)), grad, grad_v)
+    grad_scores = (weights * (tl.dot(grad, tl.trans(v)) - share[:, None])).to(k.dtype)
+    return tl.dot(tl.trans(grad_scores), q, grad_k), grad_v, tl.dot(grad_scores, k, grad_q)
+
+
+@triton.jit
+def backward_tile(qkv, y, levels, grad_y, grad_qkv, query, k, v, rest_k, rest_v, grad_k, grad_v, rest_grad_k, rest_grad_v,
+    grad_factor, factor, tokens: tl.constexpr, inner: tl.constexpr, width: tl.constexpr, hides: tl.constexpr,
+    learned: tl.constexpr, tile_keys: tl.constexpr, tile_rest: tl.constexpr, tile_width: tl.constexpr):
+    place, there = rows(qkv, query, 3 * inner, tokens, width, tile_width)
+    q = tl.load(place, mask=there, other=0.0)
+    place, there_y = rows(grad_y, query, inner, tokens, width, tile_width)
+    grad = tl.load(place, mask=there_y, other=0.0)
+    place, there_y = rows(y, query, inner, tokens, width, tile_width)
+    share = tl.sum(grad.to(tl.float32) * tl.load(place, mask=there_y, other=0.0).to(tl.float32), 1)
+    level = tl.load(levels + query, mask=query < tokens, other=0.0)
+    grad_q = tl.zeros(q.shape, tl.float32)
+    key, scale = tl.arange(0, tile_keys), factor * LOG2E
+    grad_k, grad_v, grad_q = towards(q, grad, k, v, grad_k, grad_v, grad_q, share, level, scale, query, key, hides)
+    if tile_rest:
+        key = tile_keys + tl.arange(0, tile_rest)
+        rest_grad_k, rest_grad_v, grad_q = towards(
+            q, grad, rest_k, rest_v, rest_grad_k, rest_grad_v, grad_q, share, level, scale, query, key, hides)
+    if learned:
+        grad_factor += tl.sum(tl.sum(q.to(tl.float32) * grad_q, 1), 0)
+    place, there = rows(grad_qkv, query, 3 * inner, tokens, width, tile_width)
+    tl.store(place, (grad_q * factor).to(k.dtype), mask=there)
+    return grad_k, grad_v, rest_grad_k, rest_grad_v, grad_factor
+
+
+@triton.jit
+def backward_kernel(qkv, scales, y, levels, grad_y, grad_qkv, grad_scales, tokens: tl.constexpr, heads: tl.constexpr,
+    width: tl.constexpr, hides: tl.constexpr, learned: tl.constexpr, tile_keys: tl.constexpr, tile_rest: tl.constexpr,
+    tile_queries: tl.constexpr, tile_last: tl.constexpr, tile_width: tl.constexpr):
+    inner: tl.constexpr = heads * width
+    one = tl.program_id(0).to(tl.int64)
+    sample, head = one // heads, one % heads
+    start, start3 = sample * (tokens * inner) + head * width, sample * (tokens * 3 * inner) + head * width
+    qkv, y, grad_y, grad_qkv, levels = qkv + start3, y + start, grad_y + start, grad_qkv + start3, levels + one * tokens
+    factor, grad_factor = tl.load(scales + head), 0.0
+    place, there = rows(qkv + inner, tl.arange(0, tile_keys), 3 * inner, tokens, width, tile_width)
+    k, v = tl.load(place, mask=there, other=0.0), tl.load(place + inner, mask=there, other=0.0)
     grad_k, grad_v = tl.zeros((tile_keys, tile_width), tl.float32), tl.zeros((tile_keys, tile_width), tl.float32)
-    grad_factor = tl.zeros((tile_queries,), tl.float32)
-    for first in range(0, tokens, tile_queries):
+    rest_k, rest_v, rest_grad_k, rest_grad_v = k, v, grad_factor, grad_factor
+    if tile_rest:
+        place, there = rows(qkv + inner, tile_keys + tl.arange(0, tile_rest), 3 * inner, tokens, width, tile_width)
+        rest_k, rest_v = tl.load(place, mask=there, other=0.0), tl.load(place + inner, mask=there, other=0.0)
+        rest_grad_k, rest_grad_v = tl.zeros((tile_rest, tile_width), tl.float32), tl.zeros((tile_rest, tile_width), tl.float32)
+    whole: tl.constexpr = tokens // tile_queries * tile_queries
+    for first in range(0, whole, tile_queries):
         query = first + tl.arange(0, tile_queries)
-        place, there = rows(start, query, heads, width, tokens, tile_width, 3)
-        q = tl.load(qkv + place, mask=there, other=0.0)
-        place_y, there_y = rows(sample * (tokens * heads * width) + head * width, query, heads, width, tokens, tile_width, 1)
-        grad_y = tl.load(grad_out + place_y, mask=there_y, other=0.0)
-        raw = tl.dot(q, tl.trans(k))
-        weights = softmax(raw, factor, query, key, tokens, hides)
-        grad_v += tl.dot(tl.trans(weights.to(kind)), grad_y)
-        grad_weights = tl.dot(grad_y, tl.trans(v))
-        grad_scores = weights * (grad_weights - tl.sum(weights * grad_weights, 1)[:, None])
-        grad_factor += tl.sum(grad_scores * raw, 1)
-        grad_raw = (grad_scores * factor).to(kind)
-        grad_k += tl.dot(tl.trans(grad_raw), q)
-        tl.store(grad_qkv + place, tl.dot(grad_raw, k).to(kind), mask=there)
-    tl.store(grad_qkv + place_k + heads * width, grad_k.to(kind), mask=there_k)
-    tl.store(grad_qkv + place_k + 2 * heads * width, grad_v.to(kind), mask=there_k)
-    tl.store(grad_scale + tl.program_id(0), tl.sum(grad_factor, 0))
+        grad_k, grad_v, rest_grad_k, rest_grad_v, grad_factor = backward_tile(qkv, y, levels, grad_y, grad_qkv, query,
+            k, v, rest_k, rest_v, grad_k, grad_v, rest_grad_k, rest_grad_v, grad_factor,
+            factor, tokens, inner, width, hides, learned, tile_keys, tile_rest, tile_width)
+    if whole < tokens:
+        query = whole + tl.arange(0, tile_last)
+        grad_k, grad_v, rest_grad_k, rest_grad_v, grad_factor = backward_tile(qkv, y, levels, grad_y, grad_qkv, query,
+            k, v, rest_k, rest_v, grad_k, grad_v, rest_grad_k, rest_grad_v, grad_factor,
+            factor, tokens, inner, width, hides, learned, tile_keys, tile_rest, tile_width)
+    kind = qkv.dtype.element_ty
+    place, there = rows(grad_qkv + inner, tl.arange(0, tile_keys), 3 * inner, tokens, width, tile_width)
+    tl.store(place, (grad_k * factor).to(kind), mask=there)
+    tl.store(place + inner, grad_v.to(kind), mask=there)
+    if tile_rest:
+        place, there = rows(grad_qkv + inner, tile_keys + tl.arange(0, tile_rest), 3 * inner, tokens, width, tile_width)
+        tl.store(place, (rest_grad_k * factor).to(kind), mask=there)
+        tl.store(place + inner, rest_grad_v.to(kind), mask=there)
+    if learned:
+        tl.store(grad_scales + one, grad_factor)
 
 
-def plan(tokens: int) -> tuple[tuple[int, int], tuple[int, int]]:
+# fmt: on
+
+
+def plan(tokens: int, width: int) -> tuple[tuple[int, int], tuple[int, int]]:
     """(queries at a time, warps), forward and backward."""
-    return next((forward, backward) for most, forward, backward in PLANS if tokens <= most)
+    return next((forward, backward) for most, wide, forward, backward in PLANS if tokens <= most and width <= wide)
 
 
-def tile(tokens: int, width: int) -> tuple[int, int]:
-    """Keys and width of a tile: powers of two that the tensor cores multiply."""
-    return triton.next_power_of_2(max(tokens, 16)), triton.next_power_of_2(max(width, 16))
+def least(count: int) -> int:
+    """The smallest tile for so many that the tensor cores multiply: a power of two."""
+    return max(16, triton.next_power_of_2(count))
+
+
+def tiles(tokens: int, width: int, queries: int) -> tuple[int, int, int, int, int]:
+    """Keys in one tile and the rest in another (0: none), queries at a time and in the last tile, and the width of all."""
+    keys = least(tokens)
+    half = keys // 2
+    rest = least(tokens - half) if half >= 16 and least(tokens - half) < half else 0
+    return half if rest else keys, rest, queries, min(least(tokens % queries), queries), least(width)
 
 
 @triton_op("frugalvit::short_attention", mutates_args={})
-def short_attention(qkv: Tensor, scale: Tensor, hides: bool) -> Tensor:
-    """y_GND of qkv_GNE (E: all of q, then k, then v) and a scale for each head. `hides`: no token sees itself."""
+def short_attention(qkv: Tensor, scale: Tensor, hides: bool) -> tuple[Tensor, Tensor]:
+    """y_GND of qkv_GNE (E: all of q, then k, then v) and a scale for each head, and levels_GHN: log2 of what it divided by.
+
+    `hides`: no token sees itself.
+    """
     qkv = qkv.contiguous()
     groups, tokens, all_widths = qkv.shape
     heads = len(scale)
     width = all_widths // 3 // heads
     out = qkv.new_empty(groups, tokens, heads * width)
-    (queries, warps), _ = plan(tokens)
-    keys, wide = tile(tokens, width)
+    levels = torch.empty(groups, heads, tokens, device=qkv.device, dtype=torch.float32)
+    (queries, warps), _ = plan(tokens, width)
     wrap_triton(forward_kernel)[(groups * heads,)](
-        qkv, scale, out, tokens, heads, width, hides, keys, queries, wide, num_warps=warps
+        qkv, scale, out, levels, tokens, heads, width, hides, *tiles(tokens, width, queries), num_warps=warps
     )
-    return out
+    return out, levels
 
 
 @triton_op("frugalvit::short_attention_backward", mutates_args={})
-def short_attention_backward(qkv: Tensor, scale: Tensor, grad_out: Tensor, hides: bool) -> tuple[Tensor, Tensor]:
-    """The gradients of qkv_GNE and, for each sample, of the scales: [G, H]."""
-    qkv, grad_out = qkv.contiguous(), grad_out.contiguous()
+def short_attention_backward(
+    qkv: Tensor, scale: Tensor, y: Tensor, levels: Tensor, grad_y: Tensor, hides: bool, learned: bool
+) -> tuple[Tensor, Tensor]:
+    """The gradients of qkv_GNE and, where it is learned, of the scale for each sample: [G, H]."""
+    qkv, y, grad_y = qkv.contiguous(), y.contiguous(), grad_y.contiguous()
     groups, tokens, all_widths = qkv.shape
     heads = len(scale)
     width = all_widths // 3 // heads
     grad_qkv = torch.empty_like(qkv)
-    grad_scale = torch.empty(groups, heads, device=qkv.device, dtype=torch.float32)
-    _, (queries, warps) = plan(tokens)
-    keys, wide = tile(tokens, width)
+    grad_scale = torch.empty((groups, heads) if learned else (0, heads), device=qkv.device, dtype=torch.float32)
+    _, (queries, warps) = plan(tokens, width)
     wrap_triton(backward_kernel)[(groups * heads,)](
-        qkv, scale, grad_out, grad_qkv, grad_scale, tokens, heads, width, hides, keys, queries, wide, num_warps=warps
-    )
+        qkv, scale, y, levels, grad_y, grad_qkv, grad_scale, tokens, heads, width, hides, learned,
+        *tiles(tokens, width, queries), num_warps=warps,
+    )  # fmt: skip
     return grad_qkv, grad_scale
 
 
-def remember(ctx, inputs, output) -> None:
-    qkv, scale, hides = inputs
-    ctx.save_for_backward(qkv, scale)
-    ctx.hides = hides
+class ShortAttention(torch.autograd.Function):
+    """y_GND of qkv_GNE and a scale for each head."""
 
+    @staticmethod
+    def forward(ctx, qkv_GNE: Tensor, scale_H: Tensor, hides: bool) -> Tensor:
+        y_GND, levels_GHN = short_attention(qkv_GNE, scale_H, hides)
+        ctx.save_for_backward(qkv_GNE, scale_H, y_GND, levels_GHN)
+        ctx.hides = hides
+        return y_GND
 
-def backward(ctx, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-    qkv, scale = ctx.saved_tensors
-    grad_qkv, grad_scale = short_attention_backward(qkv, scale, grad_out, ctx.hides)
-    return grad_qkv, grad_scale.sum(0).to(scale.dtype) if ctx.needs_input_grad[1] else None, None
-
-
-short_attention.register_autograd(backward, setup_context=remember)
+    @staticmethod
+    def backward(ctx, grad_GND: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        scale_H, learned = ctx.saved_tensors[1], ctx.needs_input_grad[1]
+        grad_qkv_GNE, grad_GH = short_attention_backward(*ctx.saved_tensors, grad_GND, ctx.hides, learned)
+        return grad_qkv_GNE, grad_GH.sum(0).to(scale_H.dtype) if learned else None, None
