@@ -34,24 +34,35 @@ def attentions() -> Iterator[tuple[str, float]]:
     short_attention.wrap_triton = lambda kernel: kernel  # there is nothing to trace here
     for samples, tokens, heads, width, hides in SHAPES:
         qkv, scale = torch.randn(samples, tokens, 3 * heads * width), torch.rand(heads) + 0.1
-        grad = torch.randn(samples, tokens, heads * width)
-        out, levels = short_attention.short_attention._init_fn(qkv, scale, hides)
-        known = qkv, scale, out, levels, grad, hides
-        grad_qkv, grad_scale = short_attention.short_attention_backward._init_fn(*known, True)
-        again, _ = short_attention.short_attention_backward._init_fn(*known, False)
-        assert torch.equal(again, grad_qkv)
-        exact, factor = qkv.double().requires_grad_(), scale.double().requires_grad_()
-        q, k, v = (one.unflatten(-1, (heads, width)).transpose(1, 2) for one in exact.chunk(3, -1))
-        scores = (q * factor[:, None, None]) @ k.transpose(-1, -2)
-        if hides:
-            scores = scores.masked_fill(torch.eye(tokens, dtype=torch.bool), float("-inf"))
-        wanted = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
-        wanted.backward(grad.double())
         name = f"attention {tokens} {heads} {width} {hides}"
-        yield f"{name} forward", far(out, wanted)
-        yield f"{name} qkv", far(grad_qkv, exact.grad)
-        if tokens > 2:  # one key that is seen has the weight 1 whatever the scale
-            yield f"{name} scale", far(grad_scale.sum(0), factor.grad)
+        yield from one_attention(name, qkv, scale, hides)
+    for tokens, width, hides in ((17, 16, False), (65, 16, True)):  # every score is so low that 2 to its negative overflows
+        qkv = torch.randn(1, tokens, 3 * width)
+        qkv[..., :width] = -10 + 0.1 * qkv[..., :width]
+        qkv[..., width : 2 * width] = 1 + 0.1 * qkv[..., width : 2 * width]
+        yield from one_attention(f"attention of low scores {tokens} {hides}", qkv, torch.ones(1), hides)
+
+
+def one_attention(name: str, qkv: torch.Tensor, scale: torch.Tensor, hides: bool) -> Iterator[tuple[str, float]]:
+    heads, (samples, tokens, all_widths) = len(scale), qkv.shape
+    width = all_widths // 3 // heads
+    grad = torch.randn(samples, tokens, heads * width)
+    out, levels = short_attention.short_attention._init_fn(qkv, scale, hides)
+    known = qkv, scale, out, levels, grad, hides
+    grad_qkv, grad_scale = short_attention.short_attention_backward._init_fn(*known, True)
+    again, _ = short_attention.short_attention_backward._init_fn(*known, False)
+    assert torch.equal(again, grad_qkv)
+    exact, factor = qkv.double().requires_grad_(), scale.double().requires_grad_()
+    q, k, v = (one.unflatten(-1, (heads, width)).transpose(1, 2) for one in exact.chunk(3, -1))
+    scores = (q * factor[:, None, None]) @ k.transpose(-1, -2)
+    if hides:
+        scores = scores.masked_fill(torch.eye(tokens, dtype=torch.bool), float("-inf"))
+    wanted = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+    wanted.backward(grad.double())
+    yield f"{name} forward", far(out, wanted)
+    yield f"{name} qkv", far(grad_qkv, exact.grad)
+    if tokens > 2:  # one key that is seen has the weight 1 whatever the scale
+        yield f"{name} scale", far(grad_scale.sum(0), factor.grad)
 
 
 def gradients_of_attention() -> Iterator[tuple[str, float]]:

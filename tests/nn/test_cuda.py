@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import pytest
 import torch
@@ -128,6 +129,23 @@ def test_attention_over_few_tokens_equals_the_definition_within_the_rounding_of_
     module = module.cuda()
     assert module.short
     compare(module, shape, compiled)
+
+
+@pytest.mark.parametrize(("tokens", "hides"), [(17, False), (65, False), (65, True)])
+def test_scores_far_below_zero_give_finite_gradients(tokens: int, hides: bool) -> None:
+    from frugalvit.nn.short_attention import ShortAttention
+
+    torch.manual_seed(0)
+    q_BNK, k_BNK = -10 + 0.1 * torch.randn(4, tokens, 16), 1 + 0.1 * torch.randn(4, tokens, 16)
+    qkv_BNE = torch.cat([q_BNK, k_BNK, torch.randn(4, tokens, 16)], -1).cuda().bfloat16().requires_grad_()
+    ShortAttention.apply(qkv_BNE, torch.ones(1, device="cuda"), hides).float().square().sum().backward()
+    exact_BNE = qkv_BNE.detach().double().requires_grad_()
+    q_BNK, k_BNK, v_BNK = exact_BNE.chunk(3, -1)
+    hidden = torch.eye(tokens, dtype=torch.bool, device="cuda") & hides
+    scores_BMN = (q_BNK @ k_BNK.transpose(-1, -2)).masked_fill(hidden, float("-inf"))
+    (scores_BMN.softmax(-1) @ v_BNK).square().sum().backward()
+    assert scores_BMN.detach().masked_fill(hidden, -200).max() < -128 * math.log(2)  # 2 to the negative of it overflows
+    assert relative(qkv_BNE.grad.double(), exact_BNE.grad) < 0.05
 
 
 def compare(module: MultiHead, shape: Shape, compiled: bool) -> None:

@@ -101,12 +101,15 @@ def forward_kernel(qkv, scales, out, levels, tokens: tl.constexpr, heads: tl.con
 
 
 @triton.jit
-def towards(q, grad, k, v, grad_k, grad_v, grad_q, share, level, scale, query, key, hides: tl.constexpr):
+def towards(q, grad, k, v, grad_k, grad_v, grad_q, share, level, scale, query, key, tokens: tl.constexpr,
+    hides: tl.constexpr, ragged: tl.constexpr):
     """The gradients of q, k and v with what passes between these queries and keys; those of q and k not scaled.
 
-    A key that is not there is 0, and so is what comes through it.
+    A key that is not there has a score of 0, which may be infinitely more than those that are: its weight has to be put to 0.
     """
     weights = tl.exp2(tl.dot(q, tl.trans(k)) * scale - level[:, None])
+    if ragged:
+        weights = tl.where((key < tokens)[None, :], weights, 0.0)
     if hides:
         weights = tl.where(key[None, :] != query[:, None], weights, 0.0)
     grad_v = tl.dot(tl.trans(weights.to(k.dtype)), grad, grad_v)
@@ -127,11 +130,13 @@ def backward_tile(qkv, y, levels, grad_y, grad_qkv, query, k, v, rest_k, rest_v,
     level = tl.load(levels + query, mask=query < tokens, other=0.0)
     grad_q = tl.zeros(q.shape, tl.float32)
     key, scale = tl.arange(0, tile_keys), factor * LOG2E
-    grad_k, grad_v, grad_q = towards(q, grad, k, v, grad_k, grad_v, grad_q, share, level, scale, query, key, hides)
+    grad_k, grad_v, grad_q = towards(q, grad, k, v, grad_k, grad_v, grad_q, share, level, scale, query, key,
+        tokens, hides, tokens < tile_keys)
     if tile_rest:
         key = tile_keys + tl.arange(0, tile_rest)
         rest_grad_k, rest_grad_v, grad_q = towards(
-            q, grad, rest_k, rest_v, rest_grad_k, rest_grad_v, grad_q, share, level, scale, query, key, hides)
+            q, grad, rest_k, rest_v, rest_grad_k, rest_grad_v, grad_q, share, level, scale, query, key,
+            tokens, hides, tokens < tile_keys + tile_rest)
     if learned:
         grad_factor += tl.sum(tl.sum(q.to(tl.float32) * grad_q, 1), 0)
     place, there = rows(grad_qkv, query, 3 * inner, tokens, width, tile_width)
@@ -174,8 +179,8 @@ def backward_kernel(qkv, scales, y, levels, grad_y, grad_qkv, grad_scales, token
     tl.store(place + inner, grad_v.to(kind), mask=there)
     if tile_rest:
         place, there = rows(grad_qkv + inner, tile_keys + tl.arange(0, tile_rest), 3 * inner, tokens, width, tile_width)
-        tl.store(place, (rest_grad_k * factor).to(kind), mask=there)
-        tl.store(place + inner, rest_grad_v.to(kind), mask=there)
+        tl.store(place, tl.cast(rest_grad_k * factor, kind), mask=there)
+        tl.store(place + inner, tl.cast(rest_grad_v, kind), mask=there)
     if learned:
         tl.store(grad_scales + one, grad_factor)
 
