@@ -233,23 +233,33 @@ def pictures_for(model: str, arguments: argparse.Namespace) -> tuple[Source, str
 
 
 def differences(curves: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """Mean and largest distance of the losses, step by step; the ratio is that of the mean to fp32's from plain."""
-    found: list[dict[str, Any]] = []
-    for way, against in COMPARED:
-        if way in curves and against in curves:
-            apart = [abs(one - other) for one, other in zip(curves[way], curves[against], strict=True)]
-            found.append({"way": way, "against": against, "mean": statistics.fmean(apart), "largest": max(apart)})
-    yardstick = found[0]["mean"]
-    assert (found[0]["way"], found[0]["against"]) == ("fp32", "plain")
+    """Mean, median and largest distance of the losses, step by step; ratios are to those of fp32 from plain."""
+    apart = {
+        (way, against): [abs(one - other) for one, other in zip(curves[way], curves[against], strict=True)]
+        for way, against in COMPARED
+        if way in curves and against in curves
+    }
+    yardstick = apart["fp32", "plain"]
     return [
         {
-            **one,
-            "mean": float(f"{one['mean']:.4g}"),
-            "largest": float(f"{one['largest']:.4g}"),
-            "ratio": round(one["mean"] / yardstick, 3) if yardstick else None,
+            "way": way,
+            "against": against,
+            "mean": short(statistics.fmean(steps)),
+            "median": short(statistics.median(steps)),
+            "largest": short(max(steps)),
+            "ratio": ratio(statistics.fmean(steps), statistics.fmean(yardstick)),
+            "median_ratio": ratio(statistics.median(steps), statistics.median(yardstick)),
         }
-        for one in found
+        for (way, against), steps in apart.items()
     ]
+
+
+def short(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def ratio(value: float, yardstick: float) -> float | None:
+    return round(value / yardstick, 3) if yardstick else None
 
 
 def page(rows: list[dict[str, Any]]) -> str:
@@ -260,21 +270,22 @@ def page(rows: list[dict[str, Any]]) -> str:
         "`python benchmarks/loss_agreement.py`: the same training in several ways (the same weights at first, pictures, draws "
         "and learning rates), and how far its losses are from those of another way, step by step. The yardstick is fp32 "
         "against plain, which is the noise of bf16: a way whose ratio to it is about 1 or below is as far from plain as "
-        "rounding takes it. What each way is stands at the top of the script. First and last: the mean loss of the first and "
+        "rounding takes it. A training that wavers for a few steps multiplies every difference there, which the mean shows and "
+        "the median does not. What each way is stands at the top of the script. First and last: the mean loss of the first and "
         "of the last tenth of the steps, so that one sees it learn.",
         "",
-        "| model | batch | way | first | last | against | mean difference | largest | ratio to the yardstick |",
-        "|---|---:|---|---:|---:|---|---:|---:|---:|",
+        "| model | batch | way | first | last | against | mean difference | median | largest | ratio of means | of medians |",
+        "|---|---:|---|---:|---:|---|---:|---:|---:|---:|---:|",
     ]
     for row in rows:
         plain = row["ways"]["plain"]
         cells = [row["model"], str(row["batch"]), "plain", f"{plain['first']:.4f}", f"{plain['last']:.4f}"]
-        lines.append(f"| {' | '.join(cells)} | | | | |")
+        lines.append(f"| {' | '.join(cells)} | | | | | | |")
         for one in row["differences"]:
             way = row["ways"][one["way"]]
-            ratio = "none" if one["ratio"] is None else f"{one['ratio']:.3f}"
+            ratios = ["none" if one[name] is None else f"{one[name]:.3f}" for name in ("ratio", "median_ratio")]
             cells = [row["model"], str(row["batch"]), one["way"], f"{way['first']:.4f}", f"{way['last']:.4f}"]
-            cells += [one["against"], f"{one['mean']:.2e}", f"{one['largest']:.2e}", ratio]
+            cells += [one["against"], *(f"{one[name]:.2e}" for name in ("mean", "median", "largest")), *ratios]
             lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "| model | batch | steps | pictures | not taken | device | torch | commit |"]
     lines += ["|---|---:|---:|---|---|---|---|---|"]

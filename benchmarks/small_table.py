@@ -191,10 +191,15 @@ def main() -> None:
         saved.write_text(json.dumps({"rows": ordered}, indent=2) + "\n")
         (arguments.out / "small_table.md").write_text(page(ordered))
 
+    failed: list[str] = []
     if arguments.together > 1:
         with ThreadPoolExecutor(arguments.together) as pool:
-            for finished in as_completed([pool.submit(by_itself, item, arguments) for item in arguments.items]):
-                keep(finished.result())
+            started = {pool.submit(by_itself, item, arguments): item for item in arguments.items}
+            for finished in as_completed(started):
+                if finished.exception() is None:
+                    keep(finished.result())
+                else:
+                    failed.append(started[finished])
     else:
         for item in arguments.items:
             row, done = measured(item, arguments, arguments.runs)
@@ -202,6 +207,8 @@ def main() -> None:
             write_logs(arguments.out / "small_table_logs" / f"{folder_of(item)}.jsonl", done)
             keep(row)
     print(page([rows[name] for name in PAPER if name in rows]))
+    if failed:
+        sys.exit(f"{', '.join(failed)} failed; their messages stand above. The rows of the others are kept.")
 
 
 if __name__ == "__main__":
