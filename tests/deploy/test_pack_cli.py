@@ -44,6 +44,7 @@ def test_pack_writes_into_the_run_and_overwrites_nothing(folder: Path) -> None:
     assert native.load_packed(folder / "model.fvit").name == "night"
     assert "model.fvit: exists already" in bad("pack", str(folder))
     assert "is packed already" in bad("pack", str(folder / "model.fvit"))
+    assert "binaryvit_tiny_patch2_32: is a model without weights" in bad("pack", "binaryvit_tiny_patch2_32")
     before = (folder / "model.fvit").read_bytes()
     with pytest.raises(SpecError, match="exists already"):
         verify.pack(frugalvit.load(folder), folder / "model.fvit")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from frugalvit.errors import SpecError
 from frugalvit.nn.model import Model
 from frugalvit.training.average import Average, Ema
 from frugalvit.training.optimizer import (
@@ -89,6 +90,26 @@ def test_a_step_that_is_no_number_changes_neither_weights_nor_moments(spec: Adam
         optimizer.step()
         assert torch.equal(parameter, before[0]) == bad
     assert all(torch.equal(optimizer.state[parameter][name], value) for name, value in before[1].items())
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_momentum_is_its_equation(nesterov: bool) -> None:
+    parameter = torch.nn.Parameter(torch.tensor([2.0]))
+    spec = Sgd(0.1, weight_decay=0.5, momentum=0.8, nesterov=nesterov)
+    optimizer = spec.build([{"params": [parameter], "names": ["p"], "scale": 1.0}], 0.1)
+    weight, speed = 2.0, 0.0
+    for grad in (1.0, -3.0, 0.5):
+        parameter.grad = torch.tensor([grad])
+        optimizer.step()
+        grad += 0.5 * weight
+        speed = 0.8 * speed + grad
+        weight -= 0.1 * (grad + 0.8 * speed if nesterov else speed)
+        assert parameter.item() == pytest.approx(weight, rel=1e-6)
+
+
+def test_nesterov_needs_momentum() -> None:
+    with pytest.raises(SpecError, match=r"Nesterov's momentum is above 0, not 0\. Use 0\.9"):
+        Sgd(0.1, momentum=0.0, nesterov=True)
 
 
 def test_the_average_is_its_equation() -> None:

@@ -22,7 +22,7 @@ from frugalvit.cli.console import (
     plain,
     stderr,
 )
-from frugalvit.errors import DataError, at
+from frugalvit.errors import DataError, WeightsError, at
 
 if TYPE_CHECKING:
     from frugalvit.data.source import Source
@@ -99,9 +99,24 @@ def loaded(source: Path, head: str, parts: list[type]) -> Classifier:
     """The classifier, reading the head that was named."""
     from frugalvit.deploy.classifier import load
 
+    refuse_names(source)
     classifier = load(source, parts=parts)
     with at("--head"):
         return classifier.reading(head) if head else classifier
+
+
+def refuse_names(source: Path) -> None:
+    """A model's name where weights are wanted."""
+    if source.exists() or source.name != str(source):
+        return
+    from frugalvit.zoo.find import functions
+
+    if source.name in functions():
+        raise WeightsError(
+            "is a model without weights, and there is no file or folder of that name. Give a run: frugalvit train writes one, "
+            "and frugalvit import a folder of released weights.",
+            path=str(source),
+        )
 
 
 def same_classes(data: tuple[str, ...], model: tuple[str, ...]) -> bool:

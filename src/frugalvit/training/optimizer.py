@@ -64,20 +64,25 @@ class AdamW:
 
 @dataclass(frozen=True)
 class Sgd:
-    """Stochastic gradient descent with momentum; weight decay is added to the gradient."""
+    """Stochastic gradient descent with momentum, Nesterov's or the plain one; weight decay is added to the gradient."""
 
     lr: float
     per: int = 0
     weight_decay: float = 0.0
     momentum: float = 0.9
+    nesterov: bool = False
     layer_decay: float = 1.0
     decays: Decays = Matrices()
 
     def __post_init__(self) -> None:
         refuse_rates(self.lr, self.weight_decay)
+        if self.nesterov and not self.momentum > 0:
+            raise SpecError(f"Nesterov's momentum is above 0, not {self.momentum:g}. Use 0.9.", path="momentum")
 
     def build(self, groups: list[dict[str, Any]], lr: float) -> torch.optim.Optimizer:
-        return torch.optim.SGD(groups, lr=lr, momentum=self.momentum, weight_decay=self.weight_decay, fused=True)
+        return torch.optim.SGD(
+            groups, lr=lr, momentum=self.momentum, weight_decay=self.weight_decay, nesterov=self.nesterov, fused=True
+        )
 
 
 @dataclass(frozen=True)
