@@ -72,6 +72,13 @@ def check_tools() -> None:
         sys.exit(f"{', '.join(missing)}: not installed. Run `{sys.executable} -m pip install {' '.join(missing)}`.")
 
 
+def zig() -> Path:
+    """The compiler itself: while pip builds, this Python does not find what is installed beside it."""
+    spec = importlib.util.find_spec("ziglang")
+    assert spec and spec.origin
+    return Path(spec.origin).with_name("zig")
+
+
 def headers(folder: Path, python: Python, processor: str) -> str:
     """The compiler's option for a header that Debian keeps for each processor: <x86_64-linux-gnu/python3.11/pyconfig.h>.
 
@@ -92,7 +99,7 @@ def toolchain(folder: Path, python: Python, processor: str) -> Path:
     tools = {"c++": f"c++ {target}", "ar": "ar", "ranlib": "ranlib"}
     for name, words in tools.items():
         script = folder / f"{processor}-{name}"
-        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ziglang {words} "$@"\n', encoding="utf-8")
+        script.write_text(f'#!/bin/sh\nexec "{zig()}" {words} "$@"\n', encoding="utf-8")
         script.chmod(0o755)
     # Zig finds in its cache what it has compiled before, but not where it is to list a file's headers: ninja does without.
     rules = folder / "rules.cmake"

@@ -25,6 +25,16 @@ def wheels(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+@pytest.fixture
+def zig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the compiler would be, installed or not."""
+    package = tmp_path / "packages" / "ziglang"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(package.parent)
+    return package / "zig"
+
+
 def answering(folder: Path, minor: int, system: str | None = None, has_pip: bool = True) -> str:
     """A command that answers as a Python would whose headers are in `folder`/include/python3.MINOR."""
     command = folder / f"python3.{minor}"
@@ -80,12 +90,15 @@ def test_python_3_11_has_wheels_of_its_own_and_newer_ones_share_the_stable_abi(w
     assert names[12] == names[13] == ("cp312-abi3", ".abi3.so")
 
 
-def test_without_debians_headers_the_compiler_gets_no_other_ones(wheels: ModuleType, tmp_path: Path) -> None:
+def test_without_debians_headers_the_compiler_gets_no_other_ones(wheels: ModuleType, zig: Path, tmp_path: Path) -> None:
     with_headers(tmp_path, 12)
     wheels.toolchain(tmp_path, wheels.python_of(answering(tmp_path, 12, system="x86_64-linux-gnu")), "x86_64")
-    assert "-isystem" not in (tmp_path / "x86_64-c++").read_text(encoding="utf-8")
+    compiler = (tmp_path / "x86_64-c++").read_text(encoding="utf-8")
+    assert "-isystem" not in compiler
+    assert f'exec "{zig}" c++' in compiler  # and not through Python, from which pip hides packages while it builds
 
 
+@pytest.mark.usefixtures("zig")
 def test_debians_configuration_header_is_found_for_both_processors(wheels: ModuleType, tmp_path: Path) -> None:
     own = tmp_path / "include/x86_64-linux-gnu/python3.12/pyconfig.h"
     own.parent.mkdir(parents=True)
