@@ -51,11 +51,12 @@ def measured(item: str, arguments: argparse.Namespace, runs: Path) -> tuple[dict
     recipe = frugalvit.recipe("small.cifar10", *words)
     seeds = [int(seed) for seed in arguments.seeds.split(",")]
     began = time.perf_counter()
-    display = Lines((runs / f"{folder_of(item)}.txt").open("a", encoding="utf-8"))
+    name = name_of(item, arguments.passes)
+    display = Lines((runs / f"{name}.txt").open("a", encoding="utf-8"))
     done = frugalvit.train_seeds(
         recipe,
         seeds,
-        out=runs / folder_of(item),
+        out=runs / name,
         data=arguments.data,
         resume=True,
         device=arguments.device,
@@ -84,20 +85,22 @@ def measured(item: str, arguments: argparse.Namespace, runs: Path) -> tuple[dict
 
 def by_itself(item: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """The same in a process of its own; its row, with the logs beside ours."""
-    part = arguments.runs / f"{folder_of(item)}-row"
+    name = name_of(item, arguments.passes)
+    part = arguments.runs / f"{name}-row"
     words = ["--data", arguments.data, "--passes", arguments.passes, "--seeds", arguments.seeds, "--device", arguments.device]
     words += ["--runs", arguments.runs, "--commit", arguments.commit, "--out", part]
     words += [word for one in arguments.override for word in ("--override", one)]
     subprocess.run([sys.executable, __file__, item, *map(str, words)], check=True)
-    logs = f"small_table_logs/{folder_of(item)}.jsonl"
+    logs = f"small_table_logs/{name}.jsonl"
     (arguments.out / logs).parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(part / logs, arguments.out / logs)
     (row,) = json.loads((part / "small_table.json").read_text())["rows"]
     return row | {"together": arguments.together}
 
 
-def folder_of(item: str) -> str:
-    return item.replace(":", "-").replace("+", "-")
+def name_of(item: str, passes: int) -> str:
+    """Of a run's folder and of its log."""
+    return f"{item.replace(':', '-').replace('+', '-')}-{passes}"
 
 
 def logged(run: Run) -> list[dict[str, Any]]:
@@ -158,12 +161,13 @@ def page(rows: list[dict[str, Any]]) -> str:
             f"{row['seconds'] / 60:.1f}",
         ]
         lines.append(f"| {' | '.join(map(str, cells))} |")
-    lines += ["", "| model | seeds | models at once | device | torch | commit | overrides |", "|---|---|---:|---|---|---|---|"]
+    lines += ["", "| model | passes | seeds | models at once | device | torch | commit | overrides |"]
+    lines += ["|---|---:|---|---:|---|---|---|---|"]
     for row in rows:
         place = row["where"]
-        cells = [row["item"], ", ".join(map(str, row["seeds"])), str(row.get("together", 1))]
+        cells = [row["item"], row["passes"], ", ".join(map(str, row["seeds"])), row.get("together", 1)]
         cells += [place["device"], place["torch"], place["commit"]]
-        lines.append(f"| {' | '.join([*cells, ' '.join(row['overrides']) or 'none'])} |")
+        lines.append(f"| {' | '.join(map(str, [*cells, ' '.join(row['overrides']) or 'none']))} |")
     return "\n".join(lines) + "\n"
 
 
@@ -183,13 +187,17 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     arguments.runs.mkdir(parents=True, exist_ok=True)
     saved = arguments.out / "small_table.json"
-    rows = {row["item"]: row for row in json.loads(saved.read_text())["rows"]} if saved.exists() else {}
+    earlier = json.loads(saved.read_text())["rows"] if saved.exists() else []
+    rows = {(row["item"], row["passes"]): row for row in earlier}
+
+    def ordered() -> list[dict[str, Any]]:
+        """As in the paper, the longest training of a model first."""
+        return [rows[key] for key in sorted(rows, key=lambda key: (list(PAPER).index(key[0]), -key[1]))]
 
     def keep(row: dict[str, Any]) -> None:
-        rows[row["item"]] = row
-        ordered = [rows[name] for name in PAPER if name in rows]
-        saved.write_text(json.dumps({"rows": ordered}, indent=2) + "\n")
-        (arguments.out / "small_table.md").write_text(page(ordered))
+        rows[row["item"], row["passes"]] = row
+        saved.write_text(json.dumps({"rows": ordered()}, indent=2) + "\n")
+        (arguments.out / "small_table.md").write_text(page(ordered()))
 
     failed: list[str] = []
     if arguments.together > 1:
@@ -204,9 +212,9 @@ def main() -> None:
         for item in arguments.items:
             row, done = measured(item, arguments, arguments.runs)
             print(json.dumps(row), flush=True)
-            write_logs(arguments.out / "small_table_logs" / f"{folder_of(item)}.jsonl", done)
+            write_logs(arguments.out / "small_table_logs" / f"{name_of(item, arguments.passes)}.jsonl", done)
             keep(row)
-    print(page([rows[name] for name in PAPER if name in rows]))
+    print(page(ordered()))
     if failed:
         sys.exit(f"{', '.join(failed)} failed; their messages stand above. The rows of the others are kept.")
 

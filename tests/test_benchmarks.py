@@ -144,17 +144,36 @@ def test_a_way_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "'stram' is no way. Use all, or some of plain, fp32, kernels" in capsys.readouterr().err
 
 
-def test_a_model_that_fails_does_not_take_the_rows_of_others_with_it(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_fails_or_trains_for_longer_does_not_take_the_rows_of_others(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def by_itself(item: str, arguments: argparse.Namespace) -> dict[str, Any]:
         if item == "pit:none":
             raise subprocess.CalledProcessError(1, "train")
         numbers = {"last": [93.0], "best": [93.5], "seeds": [0], "parameters": 7, "images_per_second_each": 9, "waiting": 0.0}
         place = {"device": "CPU", "torch": "2", "commit": "abc1234"}
-        return {"item": item, "passes": 1, **numbers, "seconds": 60, "overrides": [], "together": 2, "where": place}
+        return {
+            "item": item,
+            "passes": arguments.passes,
+            **numbers,
+            "seconds": 60,
+            "overrides": [],
+            "together": 2,
+            "where": place,
+        }
 
     monkeypatch.setattr(small_table, "by_itself", by_itself)
     words = ["small_table.py", "pit:none", "swin:none", "t2t:none", "--together", "2", "--data", str(out), "--runs", str(out)]
     monkeypatch.setattr(sys, "argv", [*words, "--out", str(out)])
     with pytest.raises(SystemExit, match="pit:none failed"):
         small_table.main()
-    assert [row["item"] for row in json.loads((out / "small_table.json").read_text())["rows"]] == ["t2t:none", "swin:none"]
+    monkeypatch.setattr(sys, "argv", [*words, "--passes", "100", "--out", str(out)])
+    with pytest.raises(SystemExit, match="pit:none failed"):
+        small_table.main()
+    rows = json.loads((out / "small_table.json").read_text())["rows"]
+    assert [(row["item"], row["passes"]) for row in rows] == [
+        ("t2t:none", 300),
+        ("t2t:none", 100),
+        ("swin:none", 300),
+        ("swin:none", 100),
+    ]
