@@ -146,7 +146,7 @@ private:
         if (!frame_.width) fail("no pixels");
         if (frame_.height > longest_side || frame_.width > longest_side ||
             static_cast<std::size_t>(frame_.height) * frame_.width * count > most_samples)
-            refuse("too many pixels: make it smaller");
+            refuse("too many pixels: at most 32,768 a side, and 89 million in colors");
         std::vector<Component> components(count);
         for (Component& component : components) {
             component.id = segment.byte();

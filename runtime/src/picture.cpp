@@ -72,7 +72,8 @@ Picture read_picture(const std::string& path) {
     try {
         return upright(decode(bytes, first), orientation(bytes));
     } catch (const FileError& error) {
-        throw FileError(path + ": " + error.what() + (first == 0xFF ? "." : ". Give JPEG, PNG, or binary PPM or PGM."));
+        const bool known = first == 0xFF || first == 0x89;  // JPEG and PNG
+        throw FileError(path + ": " + error.what() + (known ? "." : ". Give JPEG, PNG, or binary PPM or PGM."));
     }
 }
 

@@ -194,7 +194,8 @@ Picture decode_png(std::span<const std::uint8_t> bytes) {
             if (data[8] != 8) fail((std::to_string(data[8]) + " bits a channel. Save it with 8").c_str());
             if (data[12] != 0) fail("interlaced rows. Save it without");
             color = data[9];
-            if (big_endian(data.data()) > 1 << 15 || big_endian(data.data() + 4) > 1 << 15) fail("too many pixels");
+            if (big_endian(data.data()) > 1 << 15 || big_endian(data.data() + 4) > 1 << 15)
+                fail("too many pixels. Make it at most 32,768 a side");
             picture.width = static_cast<int>(big_endian(data.data()));
             picture.height = static_cast<int>(big_endian(data.data() + 4));
         } else if (kind == "PLTE") {

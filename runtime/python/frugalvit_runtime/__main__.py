@@ -19,8 +19,9 @@ def main() -> int:
     try:
         model = Model(options.model, options.threads)
         for picture in options.picture:
+            classes = model.classify(picture, options.top)
             print(picture)
-            for label, probability in model.classify(picture, options.top):
+            for label, probability in classes:
                 print(f"  {100 * probability:5.1f} %  {label}")
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read has enough

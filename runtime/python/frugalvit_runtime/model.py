@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from frugalvit_runtime._native import PackedModel, read_picture
+from frugalvit_runtime._native import FileError, PackedModel, read_picture
 
 MOST_THREADS = 256
 
@@ -17,7 +17,11 @@ class Model:
     """A packed file, ready to answer on some threads of the CPU; without a number as FRUGALVIT_THREADS says, or on all."""
 
     def __init__(self, path: str | Path, threads: int | None = None):
-        self._native = PackedModel(str(path), wanted_threads() if threads is None else checked(threads, "threads"))
+        count = wanted_threads() if threads is None else checked(threads, "threads")
+        try:
+            self._native = PackedModel(str(path), count)
+        except FileError as error:
+            raise FileError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
 
     @property
     def name(self) -> str:
