@@ -74,6 +74,12 @@ def test_a_line_needs_a_step_and_plain_values(tmp_path: Path) -> None:
 
 def test_create_refuses_a_folder_with_a_run_and_names_both_ways_out(tmp_path: Path) -> None:
     new(tmp_path / "run").close()
+    with pytest.raises(
+        DataError, match=r"run: holds a run that ended before anything of it was kept\. Delete the folder, --resume"
+    ):
+        new(tmp_path / "run")
+    with RunFolder.resume(tmp_path / "run", RECIPE) as run:
+        run.append({"step": 1})
     with pytest.raises(DataError, match=r"run: holds a run already\. Use --resume to continue it, or another --out\."):
         new(tmp_path / "run")
 
@@ -204,6 +210,9 @@ def test_the_environment_names_versions_and_commit_but_no_one(tmp_path: Path, mo
     assert os.uname().nodename not in json.dumps(found) and "/home/ada/" not in json.dumps(found)
     assert command([]) == []
     monkeypatch.chdir(tmp_path)
+    module = sys.modules[environment.__module__]
+    assert environment()["commit"] == module.commit_of(Path(str(module.__file__)).parent)  # of the clone, where it is one
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "site-packages" / "environment.py"))
     assert environment()["commit"] is None
     monkeypatch.setenv("PATH", "")
     assert environment()["commit"] is None

@@ -35,6 +35,14 @@ def test_arguments_that_mean_nothing_are_refused_before_a_folder_is_made(tmp_pat
     assert not (tmp_path / "run").exists()
 
 
+def test_a_batch_of_a_few_pictures_over_and_over_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        FrugalError, match=r"recipe\.batch: 100,000 pictures, and there are [\d,]+: each would be in a batch \d+ times"
+    ):
+        frugalvit.train(tiny("batch=100000"), out=tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_name_is_no_recipe(tmp_path: Path) -> None:
     with pytest.raises(FrugalError, match="recipe: train takes a Recipe, not str"):
         frugalvit.train("vit.digits", out=tmp_path / "run")

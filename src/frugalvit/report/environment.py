@@ -14,7 +14,7 @@ PACKAGES = ("frugalvit", "torch", "torchvision", "numpy", "pillow")
 
 
 def environment(commit: str | None = None) -> dict[str, Any]:
-    """What is known of this process. `commit` is that of the working directory unless given; "-dirty" marks changes."""
+    """What is known of this process; see `commit_here`. In `commit`, "-dirty" marks changes."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -40,7 +40,13 @@ def short_commit() -> str:
 
 
 def commit_here() -> str | None:
-    words = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    """That of the working directory; elsewhere that of the clone which this package is, if it is one."""
+    own = Path(__file__).parent
+    return commit_of(Path()) or (None if "site-packages" in own.parts else commit_of(own))
+
+
+def commit_of(folder: Path) -> str | None:
+    words = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     quiet = os.environ | {"GIT_OPTIONAL_LOCKS": "0"}
     try:
         found = subprocess.run(words, capture_output=True, text=True, timeout=10, env=quiet, check=False)

@@ -82,6 +82,11 @@ class RunFolder:
         if not self.path.is_dir():
             raise DataError("is a file, not a folder. Choose another --out.", path=str(self.path))
         found = sorted(one.name for one in self.path.iterdir() if one.name not in (LOCK, ENVIRONMENT) and not is_part(one))
+        if RECIPE in found and all(name == RECIPE or name.startswith("environment") for name in found):
+            problem = (
+                "holds a run that ended before anything of it was kept. Delete the folder, --resume it, or use another --out."
+            )
+            raise DataError(problem, path=str(self.path))
         if RECIPE in found:
             raise DataError("holds a run already. Use --resume to continue it, or another --out.", path=str(self.path))
         if found:

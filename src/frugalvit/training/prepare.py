@@ -53,6 +53,9 @@ class Training:
     framed: Mapping[str, Framed]  # the splits that are measured
 
 
+MOST_TIMES = 64  # that a picture may be in a batch: more is a mistake, and memory runs out
+
+
 def unwatched(done: int, total: int) -> None:
     """Progress that nobody looks at."""
 
@@ -82,6 +85,12 @@ def prepare(
     if recipe.stop is not None and "val" not in sources:
         raise SpecError(
             "early stopping needs a validation split, and there is none. Hold some out, or use none.", path="recipe.stop"
+        )
+    if recipe.batch > MOST_TIMES * len(train):
+        raise SpecError(
+            f"{recipe.batch:,} pictures, and there are {len(train):,}: each would be in a batch {recipe.batch // len(train)} "
+            f"times. Use {len(train)} or fewer.",
+            path="recipe.batch",
         )
     per_epoch = max(steps_per_epoch(recipe.data.order, train.labels, recipe.batch) // recipe.accumulate, 1)
     clock = Clock(total_steps(recipe.duration, per_epoch), per_epoch)
