@@ -61,11 +61,9 @@ def opened(recipe: Recipe, data: str | Path | Mapping[str, Source] | None) -> di
     return all_splits(recipe, root)
 
 
-def refuse_own_data(dataset: object) -> None:
+def refuse_own_data(dataset: object, instead: str = "choose a recipe for your pictures") -> None:
     if isinstance(dataset, Digits):
-        raise DataError(
-            "the digits come with the package. Leave --data out, or choose a recipe for your pictures.", path="--data"
-        )
+        raise DataError(f"the digits come with the package. Leave --data out, or {instead}.", path="--data")
 
 
 def all_splits(recipe: Recipe, root: Path | None) -> dict[str, Source]:

@@ -143,6 +143,13 @@ def test_foreign_files_are_sent_to_import(tmp_path: Path, toy: Model) -> None:
         frugalvit.load(tmp_path / "nothing")
 
 
+def test_a_folder_of_several_runs_names_them(toy: Model, tmp_path: Path) -> None:
+    for name in ("seed-1", "seed-0"):
+        classifier(toy).save(tmp_path / "runs" / name)
+    with pytest.raises(WeightsError, match=r"runs: holds several runs: seed-0, seed-1\. Give one of these folders"):
+        frugalvit.load(tmp_path / "runs")
+
+
 def test_class_names_must_be_as_many_as_classes(toy: Model) -> None:
     with pytest.raises(SpecError, match="classes: 9 class names for 8 classes"):
         classifier(replace(toy, classes=8))

@@ -65,7 +65,7 @@ def test_what_cannot_be_begun_from_or_measured_on_is_said(folder: Path, tmp_path
     assert "no such file or folder" in bad("train", "binaryvit.digits", "--init", str(tmp_path / "none"), *out)
     assert "is a packed model" in bad("train", "binaryvit.digits", "--init", str(folder / "model.fvit"), *out)
     for verb, words in (("evaluate", ()), ("pack", ("--out", str(tmp_path / "a.fvit")))):
-        assert "the digits come with the package" in bad(verb, str(folder), "--data", str(tmp_path), *words)
+        assert "--dataset ImageFolder" in bad(verb, str(folder), "--data", str(tmp_path), *words)
 
 
 def test_json_has_every_number(folder: Path, tmp_path: Path) -> None:

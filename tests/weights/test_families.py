@@ -316,6 +316,8 @@ def test_a_file_that_lost_a_matrix_is_refused_by_its_name() -> None:
 def test_released_names_are_known_by_the_bare_name_of_their_model() -> None:
     assert published("cait_xxs24_224").url == "https://dl.fbaipublicfiles.com/deit/XXS24_224.pth"
     assert published("cait_m48_448").name == "cait_m48_448.fb_dist_in1k"
+    with pytest.raises(WeightsError, match=r"runs/teacher: there is no such file or folder"):
+        published("runs/teacher")
     assert (published("cait_s24_384").crop, published("convit_tiny").crop) == (1.0, 0.875)
     assert published("convit_small").name == "convit_small.fb_in1k"
     assert published("swin_small_patch4_window7_224").name == "swin_small_patch4_window7_224.ms_in1k"

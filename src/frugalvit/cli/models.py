@@ -202,7 +202,10 @@ def export(
         (classifier.save_file if out.suffix == ending else classifier.save)(out)
     else:
         classifier, notes = held(classifier, origin, head)
-        state = export_weights(classifier.module, origin)
+        with warnings.catch_warnings(record=True) as notices:
+            warnings.simplefilter("always", WeightsNotice)
+            state = export_weights(classifier.module, origin)
+        notes += [str(notice.message) for notice in notices]
         (write_npz if ending == ".npz" else write_safetensors)(out, state)
     if as_json:
         print(json.dumps({"out": str(out), "tensors": len(state), "notes": notes}))

@@ -184,6 +184,8 @@ def weights_file(path: Path) -> Path:
     if not path.exists():
         raise WeightsError("there is no such file or folder.", path=str(path))
     weights = path / WEIGHTS if path.is_dir() else path
+    if not weights.exists() and (runs := sorted(one.parent.name for one in path.glob(f"*/{WEIGHTS}"))):
+        raise WeightsError(f"holds several runs: {', '.join(runs)}. Give one of these folders.", path=str(path))
     if not weights.exists():
         raise WeightsError(f"no {WEIGHTS} in it. Give a folder that `save`, `import` or a run has written.", path=str(path))
     if weights.suffix == ENDING:

@@ -154,4 +154,6 @@ def published(name: str) -> Published:
     for full in (name, *(f"{name}.{tag}" for tag in TAGS)):
         if full in known:
             return known[full]
+    if "/" in name:  # no name has one
+        raise WeightsError("there is no such file or folder.", path=name)
     raise WeightsError(f"no released weights are called '{name}', and there is no such file. {suggestion(name, known)}")
