@@ -31,6 +31,8 @@ CANDIDATES = {
     "early 3": ("early=3", "depth=7"),
     "early 3, GPSA in 3": ("early=3", "depth=7", "local=3", "heads=8", "dim=256"),
     "early 4, SPT alone": ("early=4", "depth=6", "add=spt"),
+    "pyramid 2-6-4": ("early=2", "depth=6", "late=4", "dim=192", "heads=4", "mlp_ratio=2.0"),
+    "pyramid 3-6-2": ("early=3", "depth=6", "late=2", "dim=224", "heads=4"),
     "drop 0": ("drop_path=0.0",),
     "drop 0.2": ("drop_path=0.2",),
 }

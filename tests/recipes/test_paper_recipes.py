@@ -329,3 +329,21 @@ def test_our_own_small_recipe_may_begin_on_a_finer_grid() -> None:
     assert [one.attention.heads for one in made.model.layers if isinstance(one, Block)] == [2, 2, 4, 4, 4]
     with pytest.raises(SpecError, match="early: patches of 5"):
         recipe("small.best_cifar10", "early=1", "image=50")
+    with pytest.raises(SpecError, match="late: a grid of 7 x 7"):
+        recipe("small.best_cifar10", "late=1", "image=28")
+
+
+def test_our_own_small_recipe_may_be_a_pyramid() -> None:
+    words = ("early=2", "depth=3", "late=1", "dim=32", "heads=4", "mlp_ratio=2.0")
+    for add in ("none", "spt+lsa"):
+        made = recipe("small.best_cifar10", *words, f"add={add}")
+        module = replace(made.model, classes=10).build(seed=0)
+        blocks = [
+            (shape.dim, shape.height, layer.attention.heads)
+            for layer, shape in zip(made.model.layers, module.shapes, strict=False)
+            if isinstance(layer, Block)
+        ]
+        assert blocks == [(16, 16, 2)] * 2 + [(32, 8, 4)] * 3 + [(64, 4, 8)]
+        assert module.eval()(torch.zeros(1, 3, 32, 32))["class"].shape == (1, 10)
+    blocks = [one for one in recipe("small.best_cifar10", "late=1", "depth=1").model.layers if isinstance(one, Block)]
+    assert [one.attention.heads for one in blocks] == [8, 16]

@@ -130,6 +130,7 @@ def best_cifar10(
     heads: int = 8,
     depth: int = 9,
     early: int = 0,
+    late: int = 0,
     mlp_ratio: float = 3.0,
     local: int = 0,
     add: Added = "spt+lsa",
@@ -142,22 +143,34 @@ def best_cifar10(
 
     frugalvit train small.best_cifar10 --data DOWNLOADS --out runs/best
     A ViT of 8 x 8 patches or nearly, with SPT and LSA. `early` blocks come before the `depth` others, on a grid twice as fine
-    and at half the width; the first `local` of all blocks have ConViT's gated positions. `mixed` is the share of batches that
-    are mixed. Other data: `data.dataset=...` and its mean and std.
+    and at half the width, `late` ones behind, on a grid half as fine and at twice the width: 2, 6 and 4 of 192 channels are
+    a PiT or a Swin in outline. The first `local` of all blocks have ConViT's gated positions. `mixed` is the share of batches
+    that are mixed. Other data: `data.dataset=...` and its mean and std.
     """
     if not 28 <= image <= 96:
         raise SpecError(f"{image} pixels. Use 28 to 96; for other pictures see `frugalvit advise`.", path="image")
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
     side, patch = grid_of(image)
+    if early and (patch % 2 or dim % 2 or heads % 2):
+        raise SpecError(f"patches of {patch}, {dim} channels, {heads} heads. Blocks before need halves.", path="early")
+    if late and side // patch % 2:
+        raise SpecError(f"a grid of {side // patch} x {side // patch}. Blocks behind need one of even sides.", path="late")
+    first = 2 if early else 1  # how much finer and narrower than the `depth` blocks the model begins
+    spec = vit(
+        dim=dim // first,
+        heads=heads // first,
+        depth=early + depth + late,
+        patch=patch // first,
+        image=side,
+        classes=None,
+        mlp_ratio=mlp_ratio,
+    )
+    if early or late:
+        spec = with_mean_readout(spec)
+    if late:
+        spec = merged_behind(spec, early + depth)
     if early:
-        if patch % 2 or dim % 2 or heads % 2:
-            raise SpecError(f"patches of {patch}, {dim} channels, {heads} heads. Blocks before need halves.", path="early")
-        spec = vit(
-            dim=dim // 2, heads=heads // 2, depth=early + depth, patch=patch // 2, image=side, classes=None, mlp_ratio=mlp_ratio
-        )
-        spec = merged_behind(with_mean_readout(spec), early)
-    else:
-        spec = vit(dim=dim, heads=heads, depth=depth, patch=patch, image=side, classes=None, mlp_ratio=mlp_ratio)
+        spec = merged_behind(spec, early)
     spec = replace(spec, layers=even_depth(spec.layers, drop_path))
     for change in ADDED[add]:
         spec = change(spec)
