@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 import frugalvit
+from frugalvit.errors import FrugalError
 from frugalvit.report.environment import short_commit
 from frugalvit.report.progress import Lines
 from frugalvit.report.statistics import summarize
@@ -210,7 +211,12 @@ def main() -> None:
                     failed.append(started[finished])
     else:
         for item in arguments.items:
-            row, done = measured(item, arguments, arguments.runs)
+            try:
+                row, done = measured(item, arguments, arguments.runs)
+            except FrugalError as error:
+                print(f"{item}: {error}", file=sys.stderr, flush=True)
+                failed.append(item)
+                continue
             print(json.dumps(row), flush=True)
             write_logs(arguments.out / "small_table_logs" / f"{name_of(item, arguments.passes)}.jsonl", done)
             keep(row)

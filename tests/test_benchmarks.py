@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 from benchmarks import inference_throughput, loss_agreement, small_table
 
 import frugalvit
+from frugalvit.errors import FrugalError
 from frugalvit.nn.attention import MultiHead
 from frugalvit.nn.mlp import TwoLayers
 from frugalvit.nn.shape import Image
@@ -149,7 +149,7 @@ def test_a_model_that_fails_or_trains_for_longer_does_not_take_the_rows_of_other
 ) -> None:
     def by_itself(item: str, arguments: argparse.Namespace) -> dict[str, Any]:
         if item == "pit:none":
-            raise subprocess.CalledProcessError(1, "train")
+            raise FrugalError("no number")
         numbers = {"last": [93.0], "best": [93.5], "seeds": [0], "parameters": 7, "images_per_second_each": 9, "waiting": 0.0}
         place = {"device": "CPU", "torch": "2", "commit": "abc1234"}
         return {
@@ -167,7 +167,8 @@ def test_a_model_that_fails_or_trains_for_longer_does_not_take_the_rows_of_other
     monkeypatch.setattr(sys, "argv", [*words, "--out", str(out)])
     with pytest.raises(SystemExit, match="pit:none failed"):
         small_table.main()
-    monkeypatch.setattr(sys, "argv", [*words, "--passes", "100", "--out", str(out)])
+    monkeypatch.setattr(small_table, "measured", lambda item, arguments, runs: (by_itself(item, arguments), []))
+    monkeypatch.setattr(sys, "argv", [*words, "--passes", "100", "--together", "1", "--out", str(out)])
     with pytest.raises(SystemExit, match="pit:none failed"):
         small_table.main()
     rows = json.loads((out / "small_table.json").read_text())["rows"]
