@@ -108,6 +108,7 @@ def test_show_of_a_recipe_says_what_it_takes_and_what_it_makes() -> None:
     assert data["words"]["epochs"] == {"type": "int", "default": 60}
     assert data["recipe"]["duration"]["count"] == 7
     assert "no parameter 'nonsense'" in bad("show", "vit.digits", "nonsense=3")
+    assert "SpecError: model.tokenizer: patches of 2 x 2 do not tile" in bad("show", "vit.digits", "model.image=9")
     assert "no model is called 'vit.digit'" in bad("show", "vit.digit")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -98,6 +99,8 @@ def show_recipe(name: str, overrides: list[str], parts: list[type], as_json: boo
 
     function = functions()[name] if name in functions() else own_function(name)
     made = recipe(name, *overrides, parts=parts)
+    if overrides:
+        refuse_unbuildable(made.model)
     words, kinds = inspect.signature(function).parameters, get_type_hints(function)
     kinds = {word: kinds.get(word, Any) for word in words}  # a user's function need not say
     if as_json:
@@ -112,6 +115,17 @@ def show_recipe(name: str, overrides: list[str], parts: list[type], as_json: boo
             console.print(f"  {word} = {short(one.default)}  [dim]{kind_text(kinds[word])}[/dim]")
         console.print("\nand any field of:\n", markup=False)
     console.print(describe(made), markup=False)
+
+
+def refuse_unbuildable(model: Architecture) -> None:
+    """What training would refuse: parts that do not fit each other. Nothing is allocated."""
+    import torch
+
+    from frugalvit.nn.foreign import ForeignModel
+
+    if not isinstance(model, ForeignModel):  # those need their library
+        with torch.device("meta"):
+            replace(model, classes=model.classes or 1).build()
 
 
 def kind_text(kind: Any) -> str:
