@@ -39,6 +39,20 @@ def numbers_of(start, token, tokens: tl.constexpr, ragged: tl.constexpr):
 
 
 @triton.jit
+def own_place(tokens: tl.constexpr, heads: tl.constexpr, width: tl.constexpr, rows: tl.constexpr):
+    """This program's tile and head, and where they begin: of q, of y, and of the sums.
+
+    One head's tiles come one after the other, so that what they all read stays near.
+    """
+    inner: tl.constexpr = heads * width
+    pieces: tl.constexpr = (tokens + rows - 1) // rows
+    piece, one = tl.program_id(0) % pieces, (tl.program_id(0) // pieces).to(tl.int64)
+    sample, head = one // heads, one % heads
+    start, start3 = sample * (tokens * inner) + head * width, sample * (3 * tokens * inner) + head * width
+    return piece, one, start3, start, (sample * pieces + piece) * (3 * inner) + head * width
+
+
+@triton.jit
 def towards_queries(grad_q, q, grad, share, level, k_and_v, key, column,
     factor: tl.constexpr, tokens: tl.constexpr, inner: tl.constexpr, ragged: tl.constexpr):
     """The queries' gradient with what comes through these keys added."""
@@ -85,13 +99,9 @@ def queries_tile(qkv, y, lse, grad_y, grad_qkv, shares, sums, first, factor: tl.
 def queries_kernel(qkv, y, lse, grad_y, grad_qkv, shares, sums, factor: tl.constexpr, tokens: tl.constexpr,
     heads: tl.constexpr, width: tl.constexpr, rows: tl.constexpr, last: tl.constexpr, some: tl.constexpr,
     rest: tl.constexpr):
-    """Of one head's tiles one after the other, so that what they all read stays near."""
     inner: tl.constexpr = heads * width
-    pieces: tl.constexpr = (tokens + rows - 1) // rows
-    piece, one = tl.program_id(0) % pieces, (tl.program_id(0) // pieces).to(tl.int64)
-    sample, head = one // heads, one % heads
-    start, start3 = sample * (tokens * inner) + head * width, sample * (3 * tokens * inner) + head * width
-    sums += (sample * pieces + piece) * (3 * inner) + head * width
+    piece, one, start3, start, start_sums = own_place(tokens, heads, width, rows)
+    sums += start_sums
     qkv, grad_qkv, y, grad_y = qkv + start3, grad_qkv + start3, y + start, grad_y + start
     lse, shares = lse + one * tokens, shares + one * tokens
     if piece < tokens // rows:
@@ -156,11 +166,8 @@ def keys_kernel(qkv, lse, grad_y, grad_qkv, shares, sums, factor: tl.constexpr, 
     heads: tl.constexpr, width: tl.constexpr, rows: tl.constexpr, last: tl.constexpr, some: tl.constexpr,
     rest: tl.constexpr):
     inner: tl.constexpr = heads * width
-    pieces: tl.constexpr = (tokens + rows - 1) // rows
-    piece, one = tl.program_id(0) % pieces, (tl.program_id(0) // pieces).to(tl.int64)
-    sample, head = one // heads, one % heads
-    start, start3 = sample * (tokens * inner) + head * width, sample * (3 * tokens * inner) + head * width
-    sums += (sample * pieces + piece) * (3 * inner) + head * width
+    piece, one, start3, start, start_sums = own_place(tokens, heads, width, rows)
+    sums += start_sums
     qkv, grad_qkv, grad_y = qkv + start3, grad_qkv + start3, grad_y + start
     lse, shares = lse + one * tokens, shares + one * tokens
     if piece < tokens // rows:
