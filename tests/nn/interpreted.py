@@ -19,7 +19,7 @@ SHAPES = (  # samples, tokens, heads, width of a head, whether no token sees its
     (1, 16, 4, 8, True),
     (2, 64, 1, 64, False),
     (1, 2, 1, 5, True),
-    (1, 130, 1, 32, False),
+    (1, 128, 1, 32, False),
     (1, 33, 2, 16, True),
     (1, 100, 1, 48, False),
 )

@@ -22,7 +22,6 @@ PLANS = (  # up to so many tokens and so wide heads: queries at a time and warps
     (64, 64, (64, 4), (64, 4)),
     (128, 32, (16, 1), (16, 1)),
     (128, 64, (64, 4), (64, 4)),
-    (256, 64, (64, 8), (32, 8)),
 )
 LOG2E = tl.constexpr(1.4426950408889634)
 
