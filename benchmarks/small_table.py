@@ -208,6 +208,7 @@ def main() -> None:
                 if finished.exception() is None:
                     keep(finished.result())
                 else:
+                    print(f"{started[finished]}: {finished.exception()}", file=sys.stderr, flush=True)
                     failed.append(started[finished])
     else:
         for item in arguments.items:
