@@ -42,10 +42,14 @@ def test_its_commands_exist() -> None:
     assert run("show", "deit_tiny_distilled_patch16_224", "image=64x96", "classes=10").returncode == 0
 
 
-def test_its_table_is_the_measured_one() -> None:
+def test_its_tables_are_the_measured_ones() -> None:
     table = README.split("<!-- train_throughput -->\n")[1].split("<!-- end -->")[0]
     assert table.strip() in (ROOT / "docs/results/train_throughput.md").read_text(encoding="utf-8")
     assert table.count("\n") > 3
+    page = (ROOT / "docs/results/packed_latency.md").read_text(encoding="utf-8").split("## AMD EPYC")[1].split("\n## ")[0]
+    rows = README.split("<!-- packed_latency -->\n")[1].split("<!-- end -->")[0].splitlines()
+    assert len(rows) > 3
+    assert set(rows) <= set(page.splitlines())
 
 
 @pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md", *(f"docs/papers/{name}.md" for name in PAPERS)])
