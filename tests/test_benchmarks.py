@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchmarks import inference_throughput, loss_agreement, small_table
+from benchmarks import inference_throughput, loss_agreement, seeds_at_once, small_table
 
 import frugalvit
 from frugalvit.errors import FrugalError
@@ -178,3 +178,24 @@ def test_a_model_that_fails_or_trains_for_longer_does_not_take_the_rows_of_other
         ("swin:none", 300),
         ("swin:none", 100),
     ]
+
+
+# ------------------------------------------------------------------------------------------------ seeds at once
+
+
+def test_seeds_at_once_are_timed_beside_one_and_compared_with_each_alone(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    item = "vit.digits batch=16 deterministic=true"
+    few = ("--most", "2", "--check", "2", "--steps", "3", "--rounds", "2")
+    (row,) = written(seeds_at_once, out, monkeypatch, item, *few)
+    assert {count: len(rates) for count, rates in row["images_per_second"].items()} == {"1": 2, "2": 2}
+    assert row["loss_alone"][0] != row["loss_alone"][1]
+    assert row["largest_difference"] == 0
+    page = (out / "seeds_at_once.md").read_text()
+    assert f"| `{item}` | 16 | 2 | " in page
+    assert "none, 2 |" in page
+
+
+def test_a_seed_that_trains_differently_beside_others_is_shown() -> None:
+    row = {"item": "a", "batch": 1, "path": "kept", "precision": "bf16", "check": 100, "steps": 5, "largest_difference": 0.25}
+    row |= {"images_per_second": {"1": [10, 20, 10], "2": [15, 25, 30]}, "where": {"device": "d", "torch": "t", "commit": "c"}}
+    assert "| `a` | 1 | 2 | 25 | 1.50 (1.25 to 3.00) | 2.5e-01, 100 |" in seeds_at_once.page([row])
