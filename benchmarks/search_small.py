@@ -12,6 +12,7 @@ from pathlib import Path
 
 from candidates import Search, search_by_hand
 
+PYRAMID = ("early=2", "depth=6", "late=4", "dim=192", "heads=4", "mlp_ratio=2.0")
 CANDIDATES = {
     "start": (),
     "adamw": ("optimizer=adamw", "lr=1e-3"),
@@ -31,8 +32,14 @@ CANDIDATES = {
     "early 3": ("early=3", "depth=7"),
     "early 3, GPSA in 3": ("early=3", "depth=7", "local=3", "heads=8", "dim=256"),
     "early 4, SPT alone": ("early=4", "depth=6", "add=spt"),
-    "pyramid 2-6-4": ("early=2", "depth=6", "late=4", "dim=192", "heads=4", "mlp_ratio=2.0"),
+    "pyramid 2-6-4": PYRAMID,
     "pyramid 3-6-2": ("early=3", "depth=6", "late=2", "dim=224", "heads=4"),
+    "pyramid 2-8-2": ("early=2", "depth=8", "late=2", "dim=224", "heads=4", "mlp_ratio=2.0"),
+    "pyramid 2-6-4, batch 512": (*PYRAMID, "batch=512", "lr=3e-3"),
+    "pyramid 2-6-4, batch 512, lr 6e-3": (*PYRAMID, "batch=512", "lr=6e-3"),
+    "pyramid 2-6-4, trivialaugment": (*PYRAMID, "augment=trivialaugment"),
+    "pyramid 2-6-4, mixed 0.8": (*PYRAMID, "mixed=0.8"),
+    "pyramid 2-6-4, adamw": (*PYRAMID, "optimizer=adamw", "lr=1e-3"),
     "drop 0": ("drop_path=0.0",),
     "drop 0.2": ("drop_path=0.2",),
 }

@@ -5,7 +5,7 @@ import torch
 
 from frugalvit.errors import SpecError
 from frugalvit.nn.model import Model
-from frugalvit.training.average import Average, Ema
+from frugalvit.training.average import Average, Ema, EmaOver
 from frugalvit.training.optimizer import (
     AdamW,
     AllParameters,
@@ -125,3 +125,16 @@ def test_the_average_is_its_equation() -> None:
         rate = min(0.9, (1 + step) / (10 + step))
         expected = rate * expected + (1 - rate) * module.weight.detach()
     torch.testing.assert_close(average.tensors["weight"], expected)
+
+
+def test_an_average_over_a_share_of_the_training_fits_its_length() -> None:
+    assert EmaOver(0.05).within(2000).decay == pytest.approx(0.99)
+    assert EmaOver(0.05).within(200_000).decay == pytest.approx(0.9999)
+    assert EmaOver(0.05).within(3).decay == 0.0
+    assert Ema(0.9).within(3) == Ema(0.9)
+
+
+@pytest.mark.parametrize("share", [0.0, -0.1, 1.5])
+def test_an_average_over_no_share_is_refused(share: float) -> None:
+    with pytest.raises(SpecError, match=r"above 0, up to 1"):
+        EmaOver(share)

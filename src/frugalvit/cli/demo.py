@@ -50,7 +50,7 @@ def demo(
 ) -> None:
     """Teach a small ViT 300 handwritten digits, alone and with a convnet as its teacher, then in one bit: no download.
 
-    It takes three to four minutes on two cores.
+    It takes two to four minutes on two cores.
     """
     from frugalvit.cli.demo_packed import packed_twin, tell_packed
     from frugalvit.data.digits import Digits

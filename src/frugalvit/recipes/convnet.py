@@ -15,7 +15,7 @@ from frugalvit.nn.conv_blocks import BasicBlock, Stem
 from frugalvit.nn.init import Zeros
 from frugalvit.objective.loss import CrossEntropy
 from frugalvit.objective.objective import Objective, Supervised
-from frugalvit.training.average import Ema
+from frugalvit.training.average import EmaOver
 from frugalvit.training.duration import Epochs, Fraction
 from frugalvit.training.optimizer import Muon, Optimizer, Sgd
 from frugalvit.training.recipe import Data, Recipe
@@ -71,7 +71,7 @@ def cifar10(
         schedule=Cosine(Fraction(0.1), start=1e-6),
         duration=Epochs(passes),
         batch=batch,
-        average=Ema(0.999),
+        average=EmaOver(0.05),
         evaluate=Epochs(20),
         save=Epochs(40),
         log_every=50,

@@ -29,7 +29,7 @@ from frugalvit.nn.pooling import MergePatches
 from frugalvit.objective.loss import CrossEntropy
 from frugalvit.objective.objective import Objective, Supervised
 from frugalvit.spec import swap
-from frugalvit.training.average import Ema
+from frugalvit.training.average import EmaOver
 from frugalvit.training.duration import Epochs, Fraction
 from frugalvit.training.optimizer import AdamW, AllParameters, Muon, Optimizer
 from frugalvit.training.recipe import Data, Recipe
@@ -191,7 +191,7 @@ def best_cifar10(
         duration=Epochs(passes),
         batch=batch,
         clip=1.0,
-        average=Ema(0.9998),
+        average=EmaOver(0.05),
         evaluate=Epochs(10),
         save=Epochs(50),
         log_every=100,

@@ -24,6 +24,23 @@ class Ema:
     def rate(self, step: int) -> float:
         return min(self.decay, (1 + step) / (10 + step))
 
+    def within(self, total: int) -> Ema:
+        return self
+
+
+@dataclass(frozen=True)
+class EmaOver:
+    """`Ema` over a share of the training, whatever its length: of T steps, d = 1 − 1 / (share × T)."""
+
+    share: float = 0.05
+
+    def __post_init__(self) -> None:
+        if isinstance(self.share, float) and not 0 < self.share <= 1:
+            raise SpecError(f"a share of {self.share}. Use a number above 0, up to 1.", path="share")
+
+    def within(self, total: int) -> Ema:
+        return Ema(max(0.0, 1 - 1 / (self.share * total)))
+
 
 class Average:
     """The averaged tensors of a module, under its own names."""

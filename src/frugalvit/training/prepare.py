@@ -108,7 +108,7 @@ def prepare(
         names = [f"objective.{name}" for name, _ in objective.named_parameters()]
         groups.append({"params": learned, "names": names, "scale": 1.0, "weight_decay": 0.0})
     optimizer = recipe.optimizer.build(groups, peak_lr(recipe.optimizer, recipe.pictures))
-    average = Average(recipe.average, module) if recipe.average else None
+    average = Average(recipe.average.within(clock.total), module) if recipe.average else None
     scaler = torch.amp.GradScaler(place.device.type) if place.scales_loss else None
     state = State(module, objective, optimizer, average, scaler)
     preprocess = preprocess_of(recipe)

@@ -16,7 +16,7 @@ from frugalvit.data.subset import Subset
 from frugalvit.errors import SpecError
 from frugalvit.nn.architecture import Architecture
 from frugalvit.objective.objective import Objective
-from frugalvit.training.average import Ema
+from frugalvit.training.average import Ema, EmaOver
 from frugalvit.training.devices import PrecisionName
 from frugalvit.training.duration import Duration, Epochs
 from frugalvit.training.optimizer import Everything, Optimizer, Tune
@@ -78,7 +78,7 @@ class Recipe:
     batch: int = 128
     accumulate: int = 1  # batches whose gradients are added up to one step
     clip: float | None = None  # of the gradient's norm
-    average: Ema | None = None  # where given, the averaged weights are the result
+    average: Ema | EmaOver | None = None  # where given, the averaged weights are the result
     teaching: Teaching | None = None  # where the objective has terms that learn from a teacher
     tune: Tune = Everything()
     stop: EarlyStop | None = None
