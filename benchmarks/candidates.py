@@ -12,9 +12,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,10 @@ import torch
 
 import frugalvit
 from frugalvit.beginning import opened
+from frugalvit.errors import FrugalError
 from frugalvit.report.environment import short_commit
+from frugalvit.report.files import write_json
+from frugalvit.report.progress import Silent
 from frugalvit.studies.timing import time_split
 
 
@@ -36,6 +40,18 @@ class Search:
     script: Path
 
 
+class Notes(Silent):
+    """Keeps what a training has to say, such as that it could not be compiled, and prints it."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+        print(f"{self.name}: {text}", file=sys.stderr, flush=True)
+
+
 def trained(search: Search, name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     overrides = chosen(search, arguments)[name]
     recipe = frugalvit.recipe(search.recipe, f"passes={arguments.passes}", *overrides)
@@ -43,7 +59,8 @@ def trained(search: Search, name: str, arguments: argparse.Namespace) -> dict[st
     data = opened(recipe, arguments.data)
     data.pop("test", None)
     with tempfile.TemporaryDirectory() as folder:
-        run = frugalvit.train(recipe, out=Path(folder) / "run", data=data, device=arguments.device)
+        display = Notes(name)
+        run = frugalvit.train(recipe, out=Path(folder) / "run", data=data, device=arguments.device, display=display)
         split = time_split(run.path)
         summary = run.summary
     cost = frugalvit.cost(replace(recipe.model, classes=10))
@@ -60,6 +77,7 @@ def trained(search: Search, name: str, arguments: argparse.Namespace) -> dict[st
         "seconds_steps": round(split.steps, 1),
         "seconds_first": round(split.first, 1),
         "together": arguments.together,
+        "notes": display.notes,
         "where": {"device": device, "torch": torch.__version__, "commit": arguments.commit},
     }
 
@@ -122,14 +140,28 @@ def search_by_hand(search: Search, description: str | None) -> None:
     def keep(row: dict[str, Any]) -> None:
         print(json.dumps(row), flush=True)
         rows[row["name"], row["passes"]] = row
-        saved.write_text(json.dumps({"rows": list(rows.values())}, indent=2) + "\n")
+        write_json(saved, {"rows": list(rows.values())})
         (arguments.out / f"{search.results}.md").write_text(page(search, list(rows.values())))
 
     wanted = list(chosen(search, arguments))
+    failed: list[str] = []
+
+    def tried(name: str, work: Callable[[], dict[str, Any]]) -> None:
+        try:
+            row = work()
+        except (FrugalError, subprocess.CalledProcessError) as error:  # others may do better
+            print(f"{name}: {error}", file=sys.stderr, flush=True)
+            failed.append(name)
+        else:
+            keep(row)
+
     if arguments.together > 1 and len(wanted) > 1:
         with ThreadPoolExecutor(arguments.together) as pool:
-            for finished in as_completed([pool.submit(by_itself, search, name, arguments) for name in wanted]):
-                keep(finished.result())
+            started = {pool.submit(by_itself, search, name, arguments): name for name in wanted}
+            for finished in as_completed(started):
+                tried(started[finished], finished.result)
     else:
         for name in wanted:
-            keep(trained(search, name, arguments))
+            tried(name, partial(trained, search, name, arguments))
+    if failed:
+        sys.exit(f"{', '.join(failed)} failed; their messages stand above. The rows of the others are kept.")

@@ -54,6 +54,8 @@ def teach(kind: str, arguments: argparse.Namespace, setup: Setup) -> None:
     """Train a teacher, unless it is there."""
     if (folder_of(kind, arguments) / "summary.json").exists():
         return
+    if getattr(arguments, kind):
+        raise SystemExit(f"--{kind} {getattr(arguments, kind)}: no finished run, for it has no summary.json.")
     recipe = recipe_of(TEACHERS[kind], getattr(arguments, f"{kind}_override"), arguments.val)
     sources = opened(recipe, arguments.data)
     (entry,) = measured(f"teacher-{kind}", key_for(recipe, sources), recipe, sources, [0], setup)

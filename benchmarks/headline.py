@@ -5,7 +5,7 @@
 CIFAR is a folder of arrays (train_images.npy, test_images.npy, ...). The clock is that of the process: it starts with Python
 and counts imports, opening, compiling (from an empty cache), the training of both, and the measurement. With `--val`, 45,000
 training pictures are learned from and the 5,000 others measured: for choosing. Without, all 50,000 are learned from, and the
-finished student reads the test pictures, once. Rows of earlier calls stay.
+finished student reads the test pictures, once; so does its teacher, when the clock has stopped. Rows of earlier calls stay.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import tempfile
 import time
 from dataclasses import dataclass, replace
@@ -26,12 +27,15 @@ from frugalvit.beginning import opened
 from frugalvit.nn.architecture import Architecture
 from frugalvit.recipes.teach import taught
 from frugalvit.report.environment import short_commit
+from frugalvit.report.files import write_json
 from frugalvit.report.progress import Lines
 from frugalvit.report.record import RunFolder
 from frugalvit.report.table import as_markdown
 from frugalvit.run import Run
 from frugalvit.studies.timing import time_split
+from frugalvit.training.devices import place_for
 from frugalvit.training.duration import Epochs
+from frugalvit.training.evaluate import Framed, evaluate
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.teacher import RunTeacher, Teaching
 
@@ -64,17 +68,27 @@ class Trained:
     pictures: dict[str, int]
     seconds: dict[str, float]
     images_per_second: float
+    notes: list[str]  # such as that a step could not be compiled
 
 
 def trained(recipe: Recipe, out: Path, splits: set[str], arguments: argparse.Namespace) -> Trained:
     """A training that sees those splits alone."""
     began = time.perf_counter()
     data = {name: source for name, source in opened(recipe, arguments.data).items() if name in splits}
-    with (out.parent / f"{out.name}.txt").open("w", encoding="utf-8") as file:
+    told = out.parent / f"{out.name}.txt"
+    with told.open("w", encoding="utf-8") as file:
         run = frugalvit.train(recipe, out=out, data=data, device=arguments.device, display=Lines(file))
     split = time_split(run.path)
     seconds = {"steps": split.steps, "compiling": split.first, "rest": time.perf_counter() - began - split.total}
-    return Trained(run, {name: len(source) for name, source in data.items()}, seconds, split.images_per_second)
+    notes = [line.removeprefix("note: ") for line in told.read_text("utf-8").splitlines() if line.startswith("note: ")]
+    return Trained(run, {name: len(source) for name, source in data.items()}, seconds, split.images_per_second, notes)
+
+
+def top1_of(run: Run, recipe: Recipe, split: str, arguments: argparse.Namespace) -> float:
+    """Of a finished run, in percent."""
+    classifier, place = frugalvit.load(run.path), place_for(arguments.device, recipe.precision)
+    framed = Framed(opened(recipe, arguments.data)[split], classifier.spec.preprocess, place)
+    return evaluate(classifier.module.to(place.device).eval(), framed, 0)["top1"]
 
 
 def measured(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -98,7 +112,7 @@ def measured(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "seed": arguments.seed,
         "teacher": " ".join([arguments.teacher, *arguments.teacher_override]),
         "teacher_passes": arguments.teacher_passes,
-        "teacher_val_top1": first.get("val_top1"),
+        "teacher_top1": first["val_top1"] if arguments.val else top1_of(both["teacher"].run, teacher, "test", arguments),
         "student": " ".join([arguments.student, *arguments.override]),
         "way": arguments.way,
         "passes": arguments.passes,
@@ -111,6 +125,7 @@ def measured(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "limit": arguments.seconds,
         "within": total <= arguments.seconds,
         "nonfinite": first["nonfinite"] + done["nonfinite"],
+        "notes": {who: one.notes for who, one in both.items()},
     }
 
 
@@ -122,6 +137,12 @@ def write_log(path: Path, runs: Path) -> None:
             for record in RunFolder(runs / who).metrics():
                 kept = {name: float(f"{record[name]:.5g}") for name in KEPT if name in record}
                 file.write(json.dumps({"run": who, **kept}) + "\n")
+
+
+def log_name(row: dict[str, Any]) -> str:
+    """`test-small.best_cifar10-token-100-convnet.cifar10-80-seed-0`, with overrides."""
+    words = [row[name] for name in ("split", "student", "way", "passes", "teacher", "teacher_passes")]
+    return re.sub(r"[^\w.]+", "-", " ".join(map(str, [*words, "seed", row["seed"]])))
 
 
 def page(rows: list[dict[str, Any]]) -> str:
@@ -140,7 +161,7 @@ def page(rows: list[dict[str, Any]]) -> str:
             "student": f"`{row['student']}`, {row['way']}, {row['passes']} passes",
             "parameters": f"{row['parameters']:,}",
             "teacher": f"`{row['teacher']}`, {row['teacher_passes']} passes",
-            "teacher val top-1": "" if row["teacher_val_top1"] is None else f"{row['teacher_val_top1']:.2f}",
+            "teacher's top-1": f"{row['teacher_top1']:.2f}",
             **{name.removeprefix(f"{row['split']}_"): f"{value:.2f}" for name, value in row["results"].items()},
             "seconds": f"{row['total']:.0f} of {row['limit']:g}{'' if row['within'] else ': too long'}",
             **{name: row["where"][name] for name in ("device", "torch", "commit")},
@@ -173,17 +194,18 @@ def main() -> None:
     saved = arguments.out / "headline.json"
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(folder) / "compiled")
+        os.environ["TRITON_CACHE_DIR"] = str(Path(folder) / "kernels")
         runs = arguments.runs or Path(folder)
         runs.mkdir(parents=True, exist_ok=True)
         row = measured(arguments, runs)
-        write_log(arguments.out / "headline_logs" / f"{row['split']}-seed-{row['seed']}.jsonl", runs)
+        write_log(arguments.out / "headline_logs" / f"{log_name(row)}.jsonl", runs)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     row["where"] = {"device": device, "torch": torch.__version__, "commit": arguments.commit}
     print(json.dumps(row), flush=True)
     told = ("split", "seed", "teacher", "teacher_passes", "student", "way", "passes")
     rows = json.loads(saved.read_text())["rows"] if saved.exists() else []
     rows = [one for one in rows if any(one[name] != row[name] for name in told)] + [row]
-    saved.write_text(json.dumps({"rows": rows}, indent=2) + "\n")
+    write_json(saved, {"rows": rows})
     (arguments.out / "headline.md").write_text(page(rows))
     print(page(rows))
 

@@ -89,13 +89,14 @@ def test_the_headline_reads_the_test_pictures_once_and_only_without_val(
     called(headline, monkeypatch, *words, "--val", "--seconds", "1e6")
     called(headline, monkeypatch, *words, "--seconds", "1", "--runs", tmp_path / "runs")
     assert frugalvit.load(tmp_path / "runs" / "student").spec.model.heads == ("class", "distill")
-    log = [json.loads(line) for line in (tmp_path / "headline_logs" / "test-seed-0.jsonl").read_text().splitlines()]
+    log = [json.loads(line) for line in next((tmp_path / "headline_logs").glob("test-*-seed-0.jsonl")).read_text().splitlines()]
     assert {one["run"] for one in log} == {"teacher", "student"} and "distilled_distill" in log[-1]
     val, test = rows(tmp_path / "headline.json")
     assert val["pictures"] == {"teacher": {"train": 50, "val": 10}, "student": {"train": 50, "val": 10}}
     assert test["pictures"] == {"teacher": {"train": 60}, "student": {"train": 60, "test": 30}}
     assert (val["split"], val["within"], test["split"], test["within"]) == ("val", True, "test", False)
-    assert val["teacher_val_top1"] > 10 and test["teacher_val_top1"] is None
+    assert val["teacher_top1"] > 10 and test["teacher_top1"] > 10
+    assert any("pictures" in note for note in test["notes"]["student"])
     assert set(test["results"]) == {"test_top1", "test_top1_class", "test_top1_distill"}
     assert sum(test["seconds"].values()) == pytest.approx(test["total"], abs=0.6)
     assert min(test["seconds"].values()) >= 0 and test["images_per_second"]["student"] > 0
@@ -124,6 +125,26 @@ def test_candidates_are_measured_on_held_out_pictures_and_earlier_rows_stay(
     assert (tiny["name"], smaller["name"]) == ("tiny", "smaller") and smaller["parameters"] < tiny["parameters"]
     assert not [name for row in (tiny, smaller) for name in row if "test" in name]
     assert (tmp_path / "convnet_search.md").read_text().count("| abc1234 |") == 2
+
+
+def test_a_candidate_that_fails_does_not_lose_the_others(
+    cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--data", cifar, "--passes", "1", "--out", tmp_path, "--candidate", "wild=width=0"]
+    with pytest.raises(SystemExit, match=r"wild failed; their messages stand above\. The rows of the others are kept\."):
+        called(search_teacher, monkeypatch, *words, "--candidate", f"tiny={','.join(TEACHER)}")
+    assert "wild: " in capsys.readouterr().err
+    (tiny,) = rows(tmp_path / "convnet_search.json")
+    assert tiny["name"] == "tiny" and any("pictures" in note for note in tiny["notes"])
+
+
+def test_a_given_teacher_that_is_no_finished_run_is_refused(
+    cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--data", cifar, "--out", tmp_path, "--runs", tmp_path / "runs", "--convnet", tmp_path / "nothing"]
+    with pytest.raises(SystemExit, match=r"no finished run, for it has no summary\.json"):
+        called(distill_table, monkeypatch, *words, "--only", "token")
+    assert not (tmp_path / "runs" / "teacher-convnet").exists()
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import frugalvit
 from frugalvit.errors import WeightsError
 from frugalvit.report.record import RunFolder
 from frugalvit.run import train
+from frugalvit.training.state import State
 
 
 @pytest.fixture(scope="module")
@@ -99,3 +100,26 @@ def test_the_averaged_weights_are_the_result(tmp_path: Path) -> None:
         assert torch.equal(value, loaded[name])
     assert any(not torch.equal(state[f"average.{name}"], state[f"model.{name}"]) for name in loaded)
     assert RunFolder(tmp_path / "run").metrics()[-1]["val_loss"] == done.summary["val_loss"]
+
+
+def test_moments_come_back_in_the_layout_of_their_parameter(tmp_path: Path) -> None:
+    def fresh() -> State:
+        torch.manual_seed(0)
+        module = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+        groups = [{"params": list(module.parameters()), "names": ["weight", "bias"]}]
+        return State(module, torch.nn.Identity(), torch.optim.SGD(groups, 0.1, momentum=0.9), None, None)  # type: ignore[arg-type]
+
+    def step(state: State) -> None:
+        state.optimizer.zero_grad()
+        state.module(torch.arange(75.0).reshape(1, 3, 5, 5)).sum().backward()
+        state.optimizer.step()
+
+    state, again = fresh(), fresh()
+    step(state)
+    state.save(tmp_path / "state.safetensors")
+    again.load(tmp_path / "state.safetensors")
+    for one in (state, again):
+        step(one)
+    weight = again.module.weight
+    assert again.optimizer.state[weight]["momentum_buffer"].stride() == weight.stride() != weight.contiguous().stride()
+    assert torch.equal(weight, state.module.weight)

@@ -13,11 +13,13 @@ import torch
 import frugalvit
 from frugalvit.data.arrays import Arrays
 from frugalvit.recipes.find import recipe
+from frugalvit.recipes.teach import Way, taught
 from frugalvit.report.progress import Silent
 from frugalvit.training import compiled, graph_step, loop
 from frugalvit.training.devices import place_for
 from frugalvit.training.prepare import Training, prepare
 from frugalvit.training.recipe import Recipe
+from frugalvit.training.teacher import RunTeacher, Teaching
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
 
@@ -106,3 +108,59 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
     ours, theirs = ((one.path / "model.safetensors").read_bytes() for one in (whole, again))
     assert ours == theirs
     torch.use_deterministic_algorithms(False)
+
+
+def convnet(*overrides: str) -> Recipe:
+    return recipe("convnet.cifar10", "width=8", "stages=2", "depth=1", "batch=64", "log_every=1", *overrides)
+
+
+@pytest.mark.parametrize("compiled_from", [0, 10**9], ids=["compiled", "as it is"])
+def test_a_convnet_by_sgd_is_captured_and_resumes_with_the_same_bits(
+    tmp_path: Path, compiled_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "FROM", compiled_from)
+    made = convnet("passes=4", "deterministic=true", "save=Epochs(1)")
+    whole = frugalvit.train(made, out=tmp_path / "whole", data=noise(), device="cuda", display=Told())
+
+    class Stop(Exception):
+        pass
+
+    class Stopping(Silent):
+        def show(self, values: dict[str, float]) -> None:
+            if values["step"] >= 18:
+                raise Stop
+
+    with pytest.raises(Stop):
+        frugalvit.train(made, out=tmp_path / "again", data=noise(), device="cuda", display=Stopping())
+    again = frugalvit.train(made, out=tmp_path / "again", data=noise(), device="cuda", resume=True)
+    ours, theirs = ((one.path / "model.safetensors").read_bytes() for one in (whole, again))
+    assert ours == theirs
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("way", ["token", "soft"])
+@pytest.mark.parametrize("compiled_from", [0, 10**9], ids=["compiled", "as it is"])
+def test_a_student_learns_from_a_convnet_inside_its_graph(
+    tmp_path: Path, way: Way, compiled_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frugalvit.train(convnet("passes=2"), out=tmp_path / "teacher", data=noise(), device="cuda")
+    monkeypatch.setattr(compiled, "FROM", compiled_from)
+    made = taught(small("path=kept", "passes=4", add="none"), Teaching(RunTeacher(str(tmp_path / "teacher")), 0.0), way)
+    run = frugalvit.train(made, out=tmp_path / "student", data=noise(), device="cuda", display=Told())
+    assert run.summary["nonfinite"] == 0 and np.isfinite(run.summary["val_loss"])
+
+
+@pytest.mark.parametrize("rung", ["deit", "pyramid"])
+@pytest.mark.parametrize("compiled_from", [0, 10**9], ids=["compiled", "as it is"])
+def test_a_model_of_one_bit_is_captured(tmp_path: Path, rung: str, compiled_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "FROM", compiled_from)
+    made = recipe("binaryvit.cifar10", f"rung={rung}", "dim=16", "batch=64", "passes=3", "log_every=1", "path=kept")
+    run = frugalvit.train(made, out=tmp_path / "run", data=noise(), device="cuda", display=Told())
+    assert run.summary["nonfinite"] == 0 and np.isfinite(run.summary["val_loss"])
+
+
+class Told(Silent):
+    """A step that falls back says so, which is a failure here."""
+
+    def note(self, text: str) -> None:
+        assert "failed" not in text and "cannot be" not in text, text

@@ -107,6 +107,18 @@ def test_momentum_is_its_equation(nesterov: bool) -> None:
         assert parameter.item() == pytest.approx(weight, rel=1e-6)
 
 
+def test_a_first_step_that_is_skipped_leaves_no_momentum() -> None:
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = Sgd(0.1, momentum=0.8).build([{"params": [parameter], "names": ["w"]}], 0.1)
+    parameter.grad = torch.full((3,), torch.nan)
+    optimizer.found_inf, optimizer.grad_scale = torch.ones(()), None  # type: ignore[attr-defined]
+    optimizer.step()
+    optimizer.found_inf = torch.zeros(())  # type: ignore[attr-defined]
+    parameter.grad = torch.ones(3)
+    optimizer.step()
+    torch.testing.assert_close(parameter.detach(), torch.full((3,), 0.9))
+
+
 def test_nesterov_needs_momentum() -> None:
     with pytest.raises(SpecError, match=r"Nesterov's momentum is above 0, not 0\. Use 0\.9"):
         Sgd(0.1, momentum=0.0, nesterov=True)

@@ -80,9 +80,14 @@ class Sgd:
             raise SpecError(f"Nesterov's momentum is above 0, not {self.momentum:g}. Use 0.9.", path="momentum")
 
     def build(self, groups: list[dict[str, Any]], lr: float) -> torch.optim.Optimizer:
-        return torch.optim.SGD(
+        optimizer = torch.optim.SGD(
             groups, lr=lr, momentum=self.momentum, weight_decay=self.weight_decay, nesterov=self.nesterov, fused=True
         )
+        if self.momentum:  # torch leaves it as it finds it in memory where the first step is skipped
+            for group in optimizer.param_groups:
+                for one in group["params"]:
+                    optimizer.state[one]["momentum_buffer"] = torch.zeros_like(one, requires_grad=False)
+        return optimizer
 
 
 @dataclass(frozen=True)

@@ -150,5 +150,5 @@ def settle(recipe: Recipe) -> None:
     if recipe.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-    elif recipe.teaching is not None:
-        torch.backends.cudnn.benchmark = True  # shapes stay the same, so choosing a teacher's convolutions is done once
+    elif recipe.teaching is not None or isinstance(recipe.model, ConvNet):
+        torch.backends.cudnn.benchmark = True  # shapes stay the same, so choosing a network's convolutions is done once

@@ -87,11 +87,18 @@ class State:
         self.best = below(tensors, "best")
         for name, parameter in named_parameters(self.optimizer):
             moments = {key: value for key, value in below(tensors, f"optimizer.{name}").items() if "." not in key}
-            self.optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in moments.items()}
+            self.optimizer.state[parameter] = {key: laid_out(value, parameter) for key, value in moments.items()}
 
 
 def named_parameters(optimizer: torch.optim.Optimizer) -> list[tuple[str, nn.Parameter]]:
     return [pair for group in optimizer.param_groups for pair in zip(group["names"], group["params"], strict=True)]
+
+
+def laid_out(value: Tensor, parameter: nn.Parameter) -> Tensor:
+    """A moment where its parameter is, and in memory as it: fused updates of channels-last kernels want both alike."""
+    if value.shape != parameter.shape:
+        return value.to(parameter.device)
+    return torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(value)
 
 
 def below(tensors: dict[str, Tensor], part: str) -> dict[str, Tensor]:
