@@ -24,6 +24,13 @@ def test_what_was_added_is_found_by_key_and_seed_in_another_process(tmp_path: Pa
     assert again.find("0123", 3) is None and again.find("4567", 1) is None
 
 
+def test_two_processes_that_write_in_turns_lose_nothing(tmp_path: Path) -> None:
+    first, second = Ledger(tmp_path / "ledger.json"), Ledger(tmp_path / "ledger.json")
+    first.add([ENTRY])
+    second.add([replace(ENTRY, seed=2)])
+    assert len(Ledger(tmp_path / "ledger.json").entries) == 2 == len(second.entries)
+
+
 def test_an_entry_takes_the_place_of_an_older_one(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "study.json")
     ledger.add([ENTRY])

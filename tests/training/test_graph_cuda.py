@@ -150,11 +150,26 @@ def test_a_student_learns_from_a_convnet_inside_its_graph(
     assert run.summary["nonfinite"] == 0 and np.isfinite(run.summary["val_loss"])
 
 
-@pytest.mark.parametrize("rung", ["deit", "pyramid"])
+BITS = {
+    "deit": ("binaryvit.cifar10", "rung=deit", "dim=16"),
+    "pyramid": ("binaryvit.cifar10", "dim=16"),
+    "star": ("binaryvit.cifar10", "rung=star", "dim=16"),
+    "activations": ("binaryvit.cifar10", "dim=16", "bits=activations"),
+    "real twin": ("binaryvit.cifar10", "dim=16", "bits=none"),
+    "convolutions": ("binaryvit.cifar10_reactnet", "model=react_resnet18_32"),
+}
+
+
+@pytest.mark.parametrize("words", BITS.values(), ids=list(BITS))
 @pytest.mark.parametrize("compiled_from", [0, 10**9], ids=["compiled", "as it is"])
-def test_a_model_of_one_bit_is_captured(tmp_path: Path, rung: str, compiled_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_of_one_bit_are_captured_and_learn_from_a_teacher(
+    tmp_path: Path, words: tuple[str, ...], compiled_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frugalvit.train(convnet("passes=1"), out=tmp_path / "teacher", data=noise(), device="cuda")
     monkeypatch.setattr(compiled, "FROM", compiled_from)
-    made = recipe("binaryvit.cifar10", f"rung={rung}", "dim=16", "batch=64", "passes=3", "log_every=1", "path=kept")
+    name, *given = words
+    made = recipe(name, *given, f"teacher={tmp_path / 'teacher'}", "batch=64", "passes=2", "log_every=1", "path=kept")
+    made = replace(made, teaching=replace(made.teaching, least=0.0)) if made.teaching else made
     run = frugalvit.train(made, out=tmp_path / "run", data=noise(), device="cuda", display=Told())
     assert run.summary["nonfinite"] == 0 and np.isfinite(run.summary["val_loss"])
 

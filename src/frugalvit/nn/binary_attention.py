@@ -141,4 +141,4 @@ class RealMatmul(nn.Module):
 
 class OneBitMatmul(OneBit):
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        return a @ b
+        return (self.narrowed(a) @ self.narrowed(b)).to(a.dtype)

@@ -159,7 +159,8 @@ class SignedKernel(SignedProduct):
     def forward(self, signs_BCHW: Tensor) -> Tensor:
         signs_OI, scale_O = self.rows()
         kernel_OIHW = signs_OI.view_as(self.weight)
-        return conv2d(signs_BCHW, kernel_OIHW, None, self.stride, kernel_OIHW.shape[-1] // 2) * scale_O[:, None, None]
+        given_BCHW, kernel_OIHW = self.narrowed(signs_BCHW), self.narrowed(kernel_OIHW)
+        return conv2d(given_BCHW, kernel_OIHW, None, self.stride, kernel_OIHW.shape[-1] // 2) * scale_O[:, None, None]
 
 
 class RealKernel(RealProduct):

@@ -107,7 +107,7 @@ class SignedProduct(OneBit):
 
     def forward(self, signs_I: Tensor) -> Tensor:
         signs_OI, scale_O = self.rows()
-        return linear(signs_I, signs_OI) * scale_O
+        return linear(self.narrowed(signs_I), self.narrowed(signs_OI)) * scale_O
 
 
 class CenteredProduct(SignedProduct):

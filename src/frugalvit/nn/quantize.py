@@ -8,8 +8,8 @@
 
 sign(0) = +1, in `signs` alone. Deviation: the released code has torch's sign(0) = 0, which one bit cannot hold.
 
-Scales stand behind the products: products of signs are whole numbers, exact in any order and in bf16's products, and a packed
-program computes the same ones.
+Scales stand behind the products: products of signs are whole numbers, exact in any order, and a packed program computes the
+same ones. bf16 holds them up to 256.
 """
 
 from __future__ import annotations
@@ -121,4 +121,12 @@ def thresholded(probability: Tensor, step: Tensor) -> Tensor:
 
 
 class OneBit(nn.Module):
-    """A module that computes one product, both of whose factors have one bit an entry: costs count these apart."""
+    """A module that computes one product, both of whose factors have one bit an entry: costs count these apart.
+
+    The product is computed in the type `factors`; None: in the one that they have.
+    """
+
+    factors: torch.dtype | None = None
+
+    def narrowed(self, bits: Tensor) -> Tensor:
+        return bits if self.factors is None else bits.to(self.factors)

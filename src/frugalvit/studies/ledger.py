@@ -32,18 +32,18 @@ class Ledger:
 
     def __init__(self, path: Path):
         self.path = path
-        self.entries: dict[tuple[str, int], Entry] = {}
-        if path.exists():
-            for one in read_json(path).get("entries", ()):
-                entry = read_entry(one, path)
-                self.entries[entry.key, entry.seed] = entry
+        self.entries = self.found()
+
+    def found(self) -> dict[tuple[str, int], Entry]:
+        given = read_json(self.path).get("entries", ()) if self.path.exists() else ()
+        return {(one.key, one.seed): one for one in (read_entry(each, self.path) for each in given)}
 
     def find(self, key: str, seed: int) -> Entry | None:
         return self.entries.get((key, seed))
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """An entry that was there is replaced."""
-        self.entries |= {(one.key, one.seed): one for one in entries}
+        """An entry that was there is replaced. What other processes have written meanwhile stays."""
+        self.entries |= self.found() | {(one.key, one.seed): one for one in entries}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_json(self.path, {"entries": [asdict(one) for one in self.entries.values()]})
 

@@ -26,19 +26,28 @@ def compiled_teacher(teacher: Teacher) -> Callable[[Tensor], dict[str, Tensor]]:
     """A large one layer by layer, so that equal layers are compiled once: 7 times for the 18 of RegNetY-16GF."""
     if sum(one.numel() for one in teacher.parameters()) <= WHOLE:
         return compiled(teacher, whole=False)
-    for layer in layers_of(teacher):
-        layer.compile(dynamic=False, options=OPTIONS)
+    compile_layers(teacher)
     return teacher
+
+
+def compile_layers(module: nn.Module) -> None:
+    """Each by itself; equal ones are compiled once."""
+    for layer in layers_of(module):
+        layer.compile(dynamic=False, options=OPTIONS)
+
+
+def uncompile_layers(module: nn.Module) -> None:
+    for layer in layers_of(module):
+        layer._compiled_call_impl = None
 
 
 def forget(teacher: Teacher | None) -> None:
     """Undo what was compiled, after a failure."""
-    for layer in layers_of(teacher):
-        layer._compiled_call_impl = None
+    if teacher is not None:
+        uncompile_layers(teacher)
     torch._dynamo.reset()
 
 
-def layers_of(teacher: Teacher | None) -> list[nn.Module]:
+def layers_of(module: nn.Module) -> list[nn.Module]:
     """Those of our own networks inside."""
-    networks = [] if teacher is None else [one for one in teacher.modules() if isinstance(one, Network)]
-    return [layer for network in networks for layer in network.layers]
+    return [layer for one in module.modules() if isinstance(one, Network) for layer in one.layers]

@@ -26,6 +26,7 @@ from frugalvit.errors import SpecError
 from frugalvit.training import compiled
 from frugalvit.training.devices import Place
 from frugalvit.training.judgment import copies, judged, kept_where
+from frugalvit.training.one_bit import of_one_bit
 from frugalvit.training.prepared import Prepared, counting_freely
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.schedule import Clock
@@ -217,17 +218,22 @@ class GraphStep(Step):
             try:
                 with torch._dynamo.config.patch(recompile_limit=compiled.VARIANTS):
                     self.prepared = compiled.compiled(self.prepared, whole=True)
-                    self.terms = compiled.compiled(self.terms, whole=False)
+                    if of_one_bit(self.state.module):  # a whole one takes minutes: each of its maps is a dozen operations
+                        compiled.compile_layers(self.state.module)
+                    else:
+                        self.terms = compiled.compiled(self.terms, whole=False)
                     self.judged = compiled.compiled(self.judged, whole=True)
                     self.kept_where = compiled.compiled(self.kept_where, whole=True)
                     if self.teacher is not None and self.filed is None:
                         self.answers = compiled.compiled_teacher(self.teacher)
                     self.capture(before)
+                compiled.uncompile_layers(self.state.module)  # evaluation has other shapes
                 return
             except Exception as error:  # a compiler can fail in any way, and training must go on
                 reasons.append(f"torch.compile failed ({first_line(error)})")
                 self.prepared, self.terms, self.answers, self.judged, self.kept_where = plain
                 self.update_at_once = None
+                compiled.uncompile_layers(self.state.module)
                 compiled.forget(self.teacher)
         try:
             self.capture(before)

@@ -27,6 +27,7 @@ from frugalvit.training.evaluate import Framed
 from frugalvit.training.filed_answers import filed_answers
 from frugalvit.training.graph_step import GraphStep
 from frugalvit.training.loop import Cadence, cadence_of
+from frugalvit.training.one_bit import place_of_bits
 from frugalvit.training.optimizer import parameter_groups, peak_lr
 from frugalvit.training.paths import Progress, way_for, with_path
 from frugalvit.training.recipe import Recipe, filled, preprocess_of
@@ -97,6 +98,7 @@ def prepare(
     taps = recipe.objective.student_taps if objective is None else ()
     module = module or recipe.model.build(taps=taps, seed=key(recipe.seed, Stream.INIT) >> 1)
     module.to(place.device).train()
+    place = place_of_bits(module, place)
     if place.device.type == "cuda" and isinstance(recipe.model, ConvNet):
         module.to(memory_format=torch.channels_last)  # as its kernels read pictures; shapes and numbers are the same
     module.stream = place.stream
