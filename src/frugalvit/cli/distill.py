@@ -16,14 +16,18 @@ from frugalvit.errors import SpecError, suggestion, whole_number
 if TYPE_CHECKING:
     from frugalvit.report.progress import Display
     from frugalvit.run import Run
-    from frugalvit.training.teacher import RunTeacher, ZooTeacher
+    from frugalvit.training.teacher import OnnxTeacher, RunTeacher, ZooTeacher
 
 
 @app.command()
 def distill(
     overrides: Overrides = None,
     teacher: Annotated[
-        str, typer.Option("--teacher", help="A run folder, a recipe (trained first), or a model: regnety_160, timm:resnet50.")
+        str,
+        typer.Option(
+            "--teacher",
+            help="A run folder, a recipe (trained first), an exported .onnx file, or a model: regnety_160, timm:resnet50.",
+        ),
     ] = "",
     student: Annotated[str, typer.Option("--student", help="The student's recipe: see `list recipes`.")] = "",
     way: Annotated[
@@ -109,14 +113,28 @@ def is_recipe(teacher: str) -> bool:
     return teacher in functions()
 
 
-def named(teacher: str, out: Path) -> RunTeacher | ZooTeacher:
-    """Who teaches: a folder, the recipe's run below `out`, or a model by name."""
+def named(teacher: str, out: Path) -> RunTeacher | ZooTeacher | OnnxTeacher:
+    """Who teaches: a folder, the recipe's run below `out`, a file of `export --origin onnx`, or a model by name."""
     from frugalvit.training.teacher import RunTeacher, ZooTeacher
 
     if is_recipe(teacher):
         return RunTeacher(str(out / "teacher"))
     refuse_misspelled(teacher)
+    if Path(teacher).suffix == ".onnx" and Path(teacher).is_file() and (found := exported(Path(teacher))):
+        return found
     return RunTeacher(teacher) if Path(teacher).exists() else ZooTeacher(teacher)
+
+
+def exported(file: Path) -> OnnxTeacher | None:
+    """The teacher in a file that we wrote: it says how its pictures are made, and normalizes them itself."""
+    from frugalvit.deploy.export import read_description
+    from frugalvit.training.teacher import OnnxTeacher
+
+    told = read_description(file)
+    if told is None:
+        return None
+    channels, interpolation = len(told["preprocess"]["mean"]), told["preprocess"]["interpolation"]
+    return OnnxTeacher(str(file), (0.0,) * channels, (1.0,) * channels, tuple(told["classes"]), interpolation=interpolation)
 
 
 def refuse_misspelled(teacher: str) -> None:

@@ -16,6 +16,7 @@ from frugalvit.errors import SpecError, WeightsNotice, at, suggestion
 if TYPE_CHECKING:
     from frugalvit.deploy.classifier import Classifier
 
+ONNX = "onnx"  # what `export` can write besides the origins of weights
 KINDS = ("models", "changes", "parts", "recipes", "datasets", "origins", "weights")
 
 
@@ -131,6 +132,12 @@ def import_(
     from frugalvit.weights.resample import Resample
     from frugalvit.zoo.find import model
 
+    if origin == ONNX:
+        raise SpecError(
+            "an ONNX file is a computation whose weights have no names to import by. Import the weights it was made of. "
+            "To learn from the file itself, see `As an ONNX file` in docs/distillation.md.",
+            path="--origin",
+        )
     if out is None:
         raise SpecError("where to? Say --out FOLDER.", path="--out")
     refuse_existing(out)
@@ -178,16 +185,21 @@ def import_(
 @app.command("export")
 def export(
     source: Annotated[Path, typer.Argument(metavar="CLASSIFIER", help="A folder or file that `load` takes.")],
-    origin: Annotated[str, typer.Option("--origin", help="Whose names to write: see `list origins`.")] = "timm",
+    origin: Annotated[str, typer.Option("--origin", help="Whose names to write: see `list origins`; or onnx.")] = "timm",
     out: Annotated[Path | None, typer.Option("--out", help="The file to write; with --origin frugalvit, or a folder.")] = None,
     head: Head = "",
     as_json: AsJson = False,
     with_: With = None,
 ) -> None:
-    """Write a classifier's weights under the names of timm, HF or AugReg, or all of it, with --origin frugalvit.
+    """Write a classifier's weights under the names of timm, HF or AugReg, or all of it, with --origin frugalvit or onnx.
 
     --head chooses who answers. Ours keep all heads and say which; others hold one head, or the mean of two, where they can.
+
+    An ONNX file computes that answer, from pixels / 255 to logits, and is compared with PyTorch where onnxruntime is installed.
     """
+    if origin == ONNX:
+        export_graph(source, out, head, as_json, own_parts(with_ or []))
+        return
     from frugalvit.weights.files import KNOWN, write_npz, write_safetensors
     from frugalvit.weights.load import export_weights, origin_named
 
@@ -213,6 +225,27 @@ def export(
     for note in notes:
         stderr.print(f"note: {note}", markup=False)
     console.print(f"{out}: {len(state)} tensors under the names of {origin}.", markup=False)
+
+
+def export_graph(source: Path, out: Path | None, head: str, as_json: bool, parts: list[type]) -> None:
+    """An ONNX file of the whole classifier."""
+    from frugalvit.deploy.export import ENDING, export_onnx, refuse_name
+    from frugalvit.measure.onnx_file import refuse_without_exporter
+
+    if out is None or out.suffix != ENDING:
+        raise SpecError(f"where to? Say --out FILE{ENDING}.", path="--out")
+    refuse_name(out)
+    refuse_without_exporter()
+    found = export_onnx(loaded(source, head, parts), out)
+    if as_json:
+        said = {"out": found.file, "bytes": found.bytes, "head": found.head, "largest_difference": found.difference}
+        print(json.dumps({**said, "notes": found.notes}))
+        return
+    for note in found.notes:
+        stderr.print(f"note: {note}", markup=False)
+    console.print(f"{out}: {found.bytes / 1e6:.1f} MB, from pixels / 255 to logits; head: {found.head}.", markup=False)
+    if found.difference is not None:
+        console.print(f"Largest difference from PyTorch's logits, in onnxruntime: {found.difference:.1e}.", markup=False)
 
 
 def held(classifier: Classifier, origin: str, head: str) -> tuple[Classifier, list[str]]:

@@ -3,57 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
-import logging
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import nn
 
-from frugalvit.errors import SpecError
+from frugalvit.measure.onnx_file import Missing, OneAnswer, Predict, answer, onnx_runtime, package, quiet, write_onnx
 
-Predict = Callable[[np.ndarray], np.ndarray]  # image_BCHW in float32 to logits_BC
+__all__ = ["RUNTIMES", "Missing", "OneAnswer", "Peer", "PeerFiles", "Predict", "answer", "package", "pytorch"]
+
 FP32 = {"INFERENCE_PRECISION_HINT": "f32"}  # OpenVINO would take bf16 where the CPU has it
-
-
-class Missing(SpecError):
-    """A package is not installed: a row without numbers."""
-
-
-def package(name: str) -> ModuleType:
-    """An optional package, or what to install."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise Missing(f"{name} is not installed: pip install 'frugalvit[bench]'") from error
-
-
-class OneAnswer(nn.Module):
-    """A network whose answer is one tensor, and whose tensors have numbers for names: Python's words break the exporter."""
-
-    def __init__(self, module: nn.Module):
-        super().__init__()
-        self.inner = (module,)  # in a tuple, so that its parameters are not registered under their own names
-        self.names = list(module.state_dict())
-        for index, value in enumerate(module.state_dict().values()):
-            self.register_buffer(f"t{index}", value)
-
-    def forward(self, image_BCHW: Tensor) -> Tensor:
-        state = {name: self.get_buffer(f"t{index}") for index, name in enumerate(self.names)}
-        return answer(functional_call(self.inner[0], state, (image_BCHW,)))
-
-
-def answer(outputs: Tensor | dict[str, Tensor]) -> Tensor:
-    """The logits_BC of a module: the mean of all heads where it has several."""
-    return torch.stack(list(outputs.values())).mean(0) if isinstance(outputs, dict) else outputs
 
 
 def pytorch(module: nn.Module, precision: torch.dtype) -> Predict:
@@ -65,32 +29,6 @@ def pytorch(module: nn.Module, precision: torch.dtype) -> Predict:
             return answer(module(torch.from_numpy(image_BCHW).to(precision))).float().numpy()
 
     return predict
-
-
-def write_onnx(module: nn.Module, image_BCHW: Tensor, file: Path) -> None:
-    """An ONNX file for batches of the shape given."""
-    for name in ("onnx", "onnxscript"):
-        package(name)
-    with warnings.catch_warnings(), quiet("torch.onnx"), torch.no_grad():
-        warnings.simplefilter("ignore")  # the exporter's own, on what it deprecates in itself
-        torch.onnx.export(
-            OneAnswer(module.eval()).eval(),
-            (image_BCHW,),
-            file,
-            dynamo=True,
-            verbose=False,
-            external_data=False,
-            input_names=["image"],
-            output_names=["logits"],
-        )
-
-
-def onnx_runtime(file: Path, threads: int) -> Predict:
-    ort = package("onnxruntime")
-    options = ort.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    session = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    return lambda image_BCHW: session.run(None, {"image": image_BCHW})[0]
 
 
 def openvino(file: Path, threads: int, settings: Mapping[str, str]) -> Predict:
@@ -118,17 +56,6 @@ def write_int8(onnx_file: Path, pictures: Sequence[np.ndarray], file: Path) -> N
             preset=nncf.QuantizationPreset.MIXED,
         )
     ov.save_model(small, str(file), compress_to_fp16=False)
-
-
-@contextlib.contextmanager
-def quiet(name: str) -> Iterator[None]:
-    logger = logging.getLogger(name)
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 class PeerFiles:

@@ -46,7 +46,7 @@ class ZooTeacher:
 
 @dataclass(frozen=True)
 class OnnxTeacher:
-    """A classifier in an ONNX file, run by onnxruntime. Such a file does not say how its pictures are normalized."""
+    """A classifier in an ONNX file, run by onnxruntime. Few such files say how their pictures are normalized; ours do that."""
 
     path: str
     mean: tuple[float, ...]
