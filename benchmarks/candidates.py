@@ -130,6 +130,10 @@ def search_by_hand(search: Search, description: str | None) -> None:
     parser.add_argument("--commit", default=short_commit())
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
+    if bare := [one for one in arguments.candidate if "=" not in one]:
+        parser.error(f"--candidate {bare[0]}: say NAME=A=1,B=2, or NAME= for the recipe as it is.")
+    if arguments.together < 1:
+        parser.error("--together is 1 or more.")
     if unknown := [name for name in arguments.names if name not in names]:
         parser.error(f"there is no candidate '{unknown[0]}'. There are: {', '.join(map(repr, names))}.")
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -150,7 +154,8 @@ def search_by_hand(search: Search, description: str | None) -> None:
         try:
             row = work()
         except (FrugalError, subprocess.CalledProcessError) as error:  # others may do better
-            print(f"{name}: {error}", file=sys.stderr, flush=True)
+            if isinstance(error, FrugalError):  # a process has said what was wrong with it
+                print(f"{name}: {error}", file=sys.stderr, flush=True)
             failed.append(name)
         else:
             keep(row)

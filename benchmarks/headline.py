@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import re
+import sys
 import tempfile
 import time
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ import torch
 
 import frugalvit
 from frugalvit.beginning import opened
+from frugalvit.errors import FrugalError
 from frugalvit.nn.architecture import Architecture
 from frugalvit.recipes.teach import taught
 from frugalvit.report.environment import short_commit
@@ -190,6 +192,8 @@ def main() -> None:
     parser.add_argument("--commit", default=short_commit())
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
+    if min(arguments.passes, arguments.teacher_passes) < 1:
+        parser.error("--passes and --teacher-passes are 1 or more.")
     arguments.out.mkdir(parents=True, exist_ok=True)
     saved = arguments.out / "headline.json"
     with tempfile.TemporaryDirectory() as folder:
@@ -197,7 +201,10 @@ def main() -> None:
         os.environ["TRITON_CACHE_DIR"] = str(Path(folder) / "kernels")
         runs = arguments.runs or Path(folder)
         runs.mkdir(parents=True, exist_ok=True)
-        row = measured(arguments, runs)
+        try:
+            row = measured(arguments, runs)
+        except FrugalError as error:
+            sys.exit(f"{type(error).__name__}: {error}")
         write_log(arguments.out / "headline_logs" / f"{log_name(row)}.jsonl", runs)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     row["where"] = {"device": device, "torch": torch.__version__, "commit": arguments.commit}

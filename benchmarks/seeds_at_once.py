@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +28,7 @@ import frugalvit
 from frugalvit.beginning import opened
 from frugalvit.data.digits import Digits
 from frugalvit.data.source import Source
+from frugalvit.errors import FrugalError
 from frugalvit.measure.latency import device_name
 from frugalvit.report.environment import short_commit
 from frugalvit.seeds import at_once
@@ -162,12 +164,17 @@ def main() -> None:
     parser.add_argument("--commit", default=short_commit())
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
+    if min(arguments.most, arguments.check, arguments.steps, arguments.rounds) < 1 or not all(map(str.strip, arguments.items)):
+        parser.error("--most, --check, --steps and --rounds are 1 or more, and an item is a recipe's name and its overrides.")
     arguments.out.mkdir(parents=True, exist_ok=True)
     saved = arguments.out / "seeds_at_once.json"
     earlier = json.loads(saved.read_text())["rows"] if saved.exists() else []
     rows = {row["item"]: row for row in earlier}
     for item in arguments.items:
-        rows[item] = measured(item, arguments)
+        try:
+            rows[item] = measured(item, arguments)
+        except FrugalError as error:
+            sys.exit(f"{item}: {type(error).__name__}: {error}")
         print(json.dumps(rows[item]), flush=True)
         saved.write_text(json.dumps({"rows": list(rows.values())}, indent=2) + "\n")
         (arguments.out / "seeds_at_once.md").write_text(page(list(rows.values())))

@@ -35,6 +35,7 @@ from frugalvit.teaching import open_teacher
 from frugalvit.training.devices import Place
 from frugalvit.training.duration import Duration
 from frugalvit.training.loop import Record
+from frugalvit.training.one_bit import precision_of
 from frugalvit.training.optimizer import Sgd, peak_lr
 from frugalvit.training.prepare import Training
 from frugalvit.training.recipe import Recipe, filled, preprocess_of
@@ -253,7 +254,7 @@ def cautions(training: Training) -> Iterator[str]:
     peak = peak_lr(recipe.optimizer, recipe.pictures)
     yield (
         f"{len(training.sources['train'])} pictures, {recipe.pictures} a step, {training.clock.total} steps; "
-        f"peak learning rate {peak:.3g}; {training.place.device}, {training.place.precision}"
+        f"peak learning rate {peak:.3g}; {training.place.device}, {precision_of(training.state.module, training.place)}"
     )
     if training.note:
         yield training.note
@@ -265,6 +266,8 @@ def cautions(training: Training) -> Iterator[str]:
     low, high = KNOWN_LR[type(recipe.optimizer).__name__]
     per = peak * 256 / recipe.pictures
     one_bit = any(True for _ in one_bit_weights(training.state.module))  # the papers' rates are not for these
+    if one_bit and recipe.average is not None:
+        yield "caution: the signs of averaged weights are not those that the norms have seen (average); use none with one bit"
     if not low <= per <= high and not one_bit:
         kind = "SGD" if isinstance(recipe.optimizer, Sgd) else type(recipe.optimizer).__name__
         known = f"what is known to work with {kind}, {low:g} to {high:g}"

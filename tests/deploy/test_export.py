@@ -268,6 +268,15 @@ def test_a_file_from_elsewhere_says_nothing_of_its_pictures(tmp_path: Path) -> N
     file = tmp_path / "foreign.onnx"
     onnx_file.write_onnx(Sum(), torch.zeros(1, 3, 4, 4), file)
     assert export.read_description(file) is None
+    with pytest.raises(WeightsError, match=r"is a computation for onnxruntime.*OnnxTeacher"):
+        frugalvit.load(file)
+    told: list[str | dict[str, Any]] = ["no JSON", {}, {"preprocess": {}, "classes": []}, {"preprocess": {"height": 8}}]
+    for wrong in told:
+        odd = tmp_path / "odd.onnx"
+        metadata = {export.KEY: wrong if isinstance(wrong, str) else json.dumps(wrong)}
+        onnx_file.write_onnx(Sum(), torch.zeros(1, 3, 4, 4), odd, metadata=metadata)
+        with pytest.raises(WeightsError, match=r"odd\.onnx: what it says of its pictures cannot be read"):
+            named(str(odd), tmp_path)
     file.write_bytes(file.read_bytes()[:40])
     with pytest.raises(WeightsError, match=r"foreign\.onnx: onnxruntime cannot read it"):
         named(str(file), tmp_path)
@@ -288,7 +297,7 @@ def test_the_verb_says_what_it_wrote(tmp_path: Path, two_headed: Classifier, mon
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["export", "nowhere", "--origin", "onnx", "--out", "x.pt"], "SpecError: --out: where to? Say --out FILE.onnx."),
+        (["export", "nowhere", "--origin", "onnx", "--out", "x.pt"], "SpecError: x.pt: ONNX files end in .onnx."),
         (["export", "nowhere", "--origin", "onnx"], "SpecError: --out: where to? Say --out FILE.onnx."),
         (["export", "nowhere", "--origin", "onnx", "--out", "x.onnx"], "WeightsError: nowhere: there is no such file"),
         (["import", "resnet18", "--init", "x.onnx", "--origin", "onnx"], "SpecError: --origin: an ONNX file is a computation"),

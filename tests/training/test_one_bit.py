@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 import frugalvit
 from frugalvit.nn.quantize import OneBit
+from frugalvit.report.progress import Silent
 from frugalvit.training import compiled
 from frugalvit.training.devices import Place
 from frugalvit.training.one_bit import of_one_bit, place_of_bits
@@ -62,3 +64,16 @@ def test_layers_are_compiled_by_themselves_and_can_be_left_as_they_were() -> Non
     assert all(layer._compiled_call_impl is not None for layer in module.layers)
     compiled.uncompile_layers(module)
     assert all(layer._compiled_call_impl is None for layer in module.layers)
+
+
+def test_what_is_computed_how_and_what_should_not_be_averaged_is_said(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    class Told(Silent):
+        def note(self, text: str) -> None:
+            said.append(text)
+
+    words = ("dim=8", "batch=256", "epochs=1", "precision=bf16", "average=EmaOver(0.5)")
+    frugalvit.train(frugalvit.recipe("binaryvit.digits", *words), out=tmp_path / "run", device="cpu", display=Told())
+    assert said[0].endswith("cpu, fp32, products of signs in bf16")
+    assert any("the signs of averaged weights are not those that the norms have seen" in text for text in said)

@@ -232,7 +232,7 @@ def export_graph(source: Path, out: Path | None, head: str, as_json: bool, parts
     from frugalvit.deploy.export import ENDING, export_onnx, refuse_name
     from frugalvit.measure.onnx_file import refuse_without_exporter
 
-    if out is None or out.suffix != ENDING:
+    if out is None:
         raise SpecError(f"where to? Say --out FILE{ENDING}.", path="--out")
     refuse_name(out)
     refuse_without_exporter()

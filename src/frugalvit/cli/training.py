@@ -114,7 +114,10 @@ def resumable(out: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        stderr.print(f"stopped; the same command with --resume goes on from the newest checkpoint in {out}", markup=False)
+        if next(out.rglob("step-*.safetensors"), None) is None:
+            stderr.print("stopped before the first checkpoint: the same command with --resume begins anew", markup=False)
+        else:
+            stderr.print(f"stopped; the same command with --resume goes on from the newest checkpoint in {out}", markup=False)
         raise
 
 

@@ -194,6 +194,13 @@ def weights_file(path: Path) -> Path:
             "`bench --packed`.",
             path=str(path),
         )
+    if weights.suffix == ".onnx":
+        raise WeightsError(
+            "is a computation for onnxruntime, not the model it was made of: give that model's folder. A file that is to teach "
+            "and does not say how its pictures are normalized needs "
+            '\'teaching.teacher={"part": "OnnxTeacher", "path": ..., "mean": [...], "std": [...]}\'.',
+            path=str(path),
+        )
     if weights.suffix != ".safetensors":
         raise WeightsError(
             f"'{weights.suffix}' files do not say which model they are of. "

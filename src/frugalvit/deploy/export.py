@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import frugalvit
+from frugalvit.data.preprocess import Preprocess
 from frugalvit.deploy.classifier import Classifier
 from frugalvit.deploy.native import usable_cores
 from frugalvit.deploy.packable import refuse_unpackable
@@ -70,9 +71,9 @@ def export_onnx(classifier: Classifier, file: str | Path, head: str = "") -> Exp
 
 
 def head_of(classifier: Classifier) -> str:
-    """Who answers, in a word: the only head, or the rule."""
-    heads = classifier.spec.model.heads
-    return word_for(classifier.spec.fusion) if len(heads) > 1 else heads[0]
+    """Who answers, in a word: the only head, or the rule. Of one head the mean is itself, and a softmax is not."""
+    heads, word = classifier.spec.model.heads, word_for(classifier.spec.fusion)
+    return heads[0] if len(heads) == 1 and word == "mean" else word
 
 
 def refuse_name(file: Path) -> None:
@@ -160,8 +161,18 @@ def read_description(file: Path) -> dict[str, Any] | None:
         session = runtime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     except Exception as error:  # its errors have no common class
         raise WeightsError(f"onnxruntime cannot read it ({reason(error)}).", path=str(file)) from error
-    told = session.get_modelmeta().custom_metadata_map.get(KEY)
-    return None if told is None else json.loads(told)
+    text = session.get_modelmeta().custom_metadata_map.get(KEY)
+    if text is None:
+        return None
+    try:
+        told = json.loads(text)
+        Preprocess(**told["preprocess"])
+        named = all(isinstance(name, str) for name in told["classes"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise WeightsError(f"what it says of its pictures cannot be read ({reason(error)}).", path=str(file)) from error
+    if not named:
+        raise WeightsError("its classes have no names.", path=str(file))
+    return told
 
 
 def reason(error: BaseException) -> str:

@@ -29,6 +29,12 @@ def of_one_bit(module: nn.Module) -> bool:
     return bits > 0 and bits >= SHARE * sum(weight.numel() for weight in module.parameters() if weight.ndim > 1)
 
 
+def precision_of(module: nn.Module, place: Place) -> str:
+    """In a few words, for people."""
+    factors = {one.factors for one in module.modules() if isinstance(one, OneBit)}
+    return f"{place.precision}, products of signs in bf16" if torch.bfloat16 in factors else place.precision
+
+
 def place_of_bits(module: nn.Module, place: Place) -> Place:
     """Where to train the module: with products of signs in bf16 and all else in fp32 if it is of one bit, else as given."""
     if place.precision not in ("bf16", "bf16_stream") or not of_one_bit(module):
