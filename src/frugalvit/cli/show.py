@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 import typer
 
 from frugalvit.cli.console import AsJson, Overrides, With, app, console, own_parts
+from frugalvit.errors import SpecError, suggestion
 
 if TYPE_CHECKING:
     from frugalvit.measure.cost import ModelCost
@@ -33,6 +34,7 @@ def show(
     if is_recipe(name):
         show_recipe(name, overrides or [], parts, as_json)
         return
+    refuse_misspelled_recipe(name)
     model = model_or_saved(name, overrides or [], parts)
     costs = cost(model)
     if as_json:
@@ -53,6 +55,15 @@ def model_or_saved(name: str, overrides: list[str], parts: list[type]) -> Archit
 
         return override(read_spec(Path(name), parts).model, *overrides)
     return model(name, *overrides)
+
+
+def refuse_misspelled_recipe(name: str) -> None:
+    """Raise where a name is nearly a recipe's; one that is nearly a model's is left to the search for models."""
+    from frugalvit.recipes.find import functions
+
+    told = suggestion(name, functions()) if "." in name and not is_saved(name) else ""
+    if told.startswith("Did you mean"):
+        raise SpecError(f"no recipe is called '{name}'. {told}")
 
 
 def is_saved(name: str) -> bool:
