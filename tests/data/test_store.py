@@ -748,3 +748,27 @@ def test_what_a_device_decodes_is_stored_under_another_fingerprint(tmp_path: Pat
         one, two = (np.asarray(one.picture(index).convert("RGB")).astype(int) for one in (source, store))
         assert one.shape == two.shape
         assert abs(one - two).mean() < 2
+
+
+@pytest.mark.parametrize(("shape", "mode", "limit"), [((9, 7, 3), "RGB", None), ((9, 7), "L", None), ((9, 7), "RGB", None)])
+@pytest.mark.parametrize("part", ["whole", "picked"])
+def test_arrays_are_stored_without_a_detour_and_as_picture_by_picture(
+    tmp_path: Path, shape: tuple[int, ...], mode: str, limit: int | None, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (20, *shape), dtype=np.uint8)
+    source: Source = Arrays(images, np.arange(20) % 4, list("abcd"), "noise")
+    if part == "picked":
+        source = Picked(source, np.array([7, 3, 19, 0, 4]))
+    direct = build_store(source, tmp_path / "direct", mode=mode, limit=limit, workers=0, progress=lambda *_: None)
+    monkeypatch.setattr(store_build, "stacked", lambda *_: None)
+    detour = build_store(source, tmp_path / "detour", mode=mode, limit=limit, workers=0, progress=lambda *_: None)
+    assert direct.same_size() == detour.same_size() == (9, 7)
+    assert np.array_equal(direct.array(), detour.array()) and len(direct) == len(source)
+
+
+def test_arrays_that_must_shrink_go_picture_by_picture(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (5, 12, 16, 3), dtype=np.uint8)
+    store = build_store(
+        Arrays(images, np.zeros(5), ["a"], "noise"), tmp_path / "small", mode="RGB", limit=6, workers=0, progress=print
+    )
+    assert store.same_size() == (6, 8)

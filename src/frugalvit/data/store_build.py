@@ -17,10 +17,12 @@ from PIL import Image as Pillow
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from frugalvit.data.arrays import Arrays
 from frugalvit.data.batches import one_thread
 from frugalvit.data.bounds import require_at_least
 from frugalvit.data.preprocess import MODES
 from frugalvit.data.source import Source
+from frugalvit.data.split import Picked
 from frugalvit.data.store import Store, as_stored, opened_for, spots
 from frugalvit.data.store_files import (
     Header,
@@ -108,6 +110,9 @@ class Chunks(Dataset[Chunk]):
         return self.at(range(number * self.step, min((number + 1) * self.step, len(self.source))))
 
     def at(self, indices: Sequence[int]) -> Chunk:
+        ready = self.ready(np.asarray(indices, dtype=np.int64))
+        if ready is not None:
+            return Chunk(torch.from_numpy(ready.reshape(-1)), [(ready.shape[1], ready.shape[2])] * len(ready), 0, [])
         found: list[np.ndarray] = []
         sizes: list[tuple[int, int]] = []
         unreadable, shrunk = [], 0
@@ -124,11 +129,27 @@ class Chunks(Dataset[Chunk]):
         pixels = np.concatenate(found) if found else np.zeros(0, dtype=np.uint8)
         return Chunk(torch.from_numpy(pixels), sizes, shrunk, unreadable)
 
+    def ready(self, index_N: np.ndarray) -> np.ndarray | None:
+        """Pictures that lie in an array as the store will hold them: image_NHWC, or image_NHW where they are gray."""
+        image = stacked(self.source, index_N) if isinstance(self.decoder, OneByOne) else None
+        if image is None or image.dtype != np.uint8 or not image.size or image.ndim not in (3, 4):
+            return None
+        channels = image.shape[3] if image.ndim == 4 else 1
+        fits = self.limit is None or min(image.shape[1:3]) <= self.limit
+        return image if fits and channels == channels_of(self.mode) else None
+
     def as_stored(self, picture: Pillow.Image) -> Pillow.Image | str:
         try:
             return as_stored(picture, self.mode, self.limit)
         except ValueError as error:  # colors that Pillow cannot convert, such as LAB
             return f"{picture.mode} does not become {self.mode}: {error}"
+
+
+def stacked(source: Source, index_N: np.ndarray) -> np.ndarray | None:
+    """A copy of those pictures where the source is an array, or a part of one."""
+    if isinstance(source, Picked):
+        return stacked(source.source, source.indices[index_N])
+    return np.array(source.images[index_N]) if type(source) is Arrays else None
 
 
 def channels_of(mode: str) -> int:
