@@ -154,8 +154,9 @@ def search_by_hand(search: Search, description: str | None) -> None:
         try:
             row = work()
         except (FrugalError, subprocess.CalledProcessError) as error:  # others may do better
-            if isinstance(error, FrugalError):  # a process has said what was wrong with it
-                print(f"{name}: {error}", file=sys.stderr, flush=True)
+            by_process = isinstance(error, subprocess.CalledProcessError)  # which has said itself what was wrong
+            told = f"its process ended with {error.returncode}" if by_process else str(error)
+            print(f"{name}: {told}", file=sys.stderr, flush=True)
             failed.append(name)
         else:
             keep(row)

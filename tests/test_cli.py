@@ -111,6 +111,7 @@ def test_show_of_a_recipe_says_what_it_takes_and_what_it_makes() -> None:
     assert "SpecError: model.tokenizer: patches of 2 x 2 do not tile" in bad("show", "vit.digits", "model.image=9")
     assert "no recipe is called 'vit.digit'. Did you mean 'vit.digits'?" in bad("show", "vit.digit")
     assert "no model is called 'nowhere.safetensors'" in bad("show", "nowhere.safetensors")
+    assert "no recipe is called" not in bad("show", "timm:augreg.imagenet21k")
 
 
 def test_show_tells_recipes_of_the_users_from_models_of_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

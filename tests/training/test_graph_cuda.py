@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.training.runs import StopAt, Stopped
 
 import frugalvit
 from frugalvit.data.arrays import Arrays
 from frugalvit.recipes.find import recipe
 from frugalvit.recipes.teach import Way, taught
 from frugalvit.report.progress import Silent
+from frugalvit.run import Run
 from frugalvit.training import compiled, graph_step, loop
 from frugalvit.training.devices import place_for
 from frugalvit.training.prepare import Training, prepare
@@ -94,20 +96,17 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
     made = small("path=kept", "passes=4", "deterministic=true", "save=Epochs(1)", "average=Ema(0.9)")
     whole = frugalvit.train(made, out=tmp_path / "whole", data=noise(), device="cuda")
 
-    class Stop(Exception):
-        pass
-
-    class Stopping(Silent):
-        def show(self, values: dict[str, float]) -> None:
-            if values["step"] >= 40:
-                raise Stop
-
-    with pytest.raises(Stop):
-        frugalvit.train(made, out=tmp_path / "again", data=noise(), device="cuda", display=Stopping())
-    again = frugalvit.train(made, out=tmp_path / "again", data=noise(), device="cuda", resume=True)
+    again = interrupted(made, tmp_path / "again", 40)
     ours, theirs = ((one.path / "model.safetensors").read_bytes() for one in (whole, again))
     assert ours == theirs
     torch.use_deterministic_algorithms(False)
+
+
+def interrupted(made: Recipe, out: Path, step: int) -> Run:
+    """A run that was stopped at that step, and then resumed."""
+    with pytest.raises(Stopped):
+        frugalvit.train(made, out=out, data=noise(), device="cuda", display=StopAt(step))
+    return frugalvit.train(made, out=out, data=noise(), device="cuda", resume=True)
 
 
 def convnet(*overrides: str) -> Recipe:
@@ -122,17 +121,7 @@ def test_a_convnet_by_sgd_is_captured_and_resumes_with_the_same_bits(
     made = convnet("passes=4", "deterministic=true", "save=Epochs(1)")
     whole = frugalvit.train(made, out=tmp_path / "whole", data=noise(), device="cuda", display=Told())
 
-    class Stop(Exception):
-        pass
-
-    class Stopping(Silent):
-        def show(self, values: dict[str, float]) -> None:
-            if values["step"] >= 18:
-                raise Stop
-
-    with pytest.raises(Stop):
-        frugalvit.train(made, out=tmp_path / "again", data=noise(), device="cuda", display=Stopping())
-    again = frugalvit.train(made, out=tmp_path / "again", data=noise(), device="cuda", resume=True)
+    again = interrupted(made, tmp_path / "again", 18)
     ours, theirs = ((one.path / "model.safetensors").read_bytes() for one in (whole, again))
     assert ours == theirs
     torch.use_deterministic_algorithms(False)

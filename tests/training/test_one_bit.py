@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.training.runs import Notes
 
 import frugalvit
 from frugalvit.nn.quantize import OneBit
-from frugalvit.report.progress import Silent
 from frugalvit.training import compiled
 from frugalvit.training.devices import Place
 from frugalvit.training.one_bit import of_one_bit, place_of_bits
@@ -67,13 +67,8 @@ def test_layers_are_compiled_by_themselves_and_can_be_left_as_they_were() -> Non
 
 
 def test_what_is_computed_how_and_what_should_not_be_averaged_is_said(tmp_path: Path) -> None:
-    said: list[str] = []
-
-    class Told(Silent):
-        def note(self, text: str) -> None:
-            said.append(text)
-
+    notes = Notes()
     words = ("dim=8", "batch=256", "epochs=1", "precision=bf16", "average=EmaOver(0.5)")
-    frugalvit.train(frugalvit.recipe("binaryvit.digits", *words), out=tmp_path / "run", device="cpu", display=Told())
-    assert said[0].endswith("cpu, fp32, products of signs in bf16")
-    assert any("the signs of averaged weights are not those that the norms have seen" in text for text in said)
+    frugalvit.train(frugalvit.recipe("binaryvit.digits", *words), out=tmp_path / "run", device="cpu", display=notes)
+    assert notes.said[0].endswith("cpu, fp32, products of signs in bf16")
+    assert any("the signs of averaged weights are not those that the norms have seen" in text for text in notes.said)

@@ -11,7 +11,7 @@ import typer
 
 from frugalvit.cli.console import AsJson, DataPath, Device, Init, OriginName, Overrides, Quiet, Workers, app, console, plain
 from frugalvit.cli.training import resumable, several
-from frugalvit.errors import SpecError, suggestion, whole_number
+from frugalvit.errors import SpecError, whole_number
 
 if TYPE_CHECKING:
     from frugalvit.report.progress import Display
@@ -115,11 +115,12 @@ def is_recipe(teacher: str) -> bool:
 
 def named(teacher: str, out: Path) -> RunTeacher | ZooTeacher | OnnxTeacher:
     """Who teaches: a folder, the recipe's run below `out`, a file of `export --origin onnx`, or a model by name."""
+    from frugalvit.recipes.find import refuse_misspelled
     from frugalvit.training.teacher import RunTeacher, ZooTeacher
 
     if is_recipe(teacher):
         return RunTeacher(str(out / "teacher"))
-    refuse_misspelled(teacher)
+    refuse_misspelled(teacher, "--teacher")
     if Path(teacher).suffix == ".onnx" and Path(teacher).is_file() and (found := exported(Path(teacher))):
         return found
     return RunTeacher(teacher) if Path(teacher).exists() else ZooTeacher(teacher)
@@ -135,15 +136,6 @@ def exported(file: Path) -> OnnxTeacher | None:
         return None
     channels, interpolation = len(told["preprocess"]["mean"]), told["preprocess"]["interpolation"]
     return OnnxTeacher(str(file), (0.0,) * channels, (1.0,) * channels, tuple(told["classes"]), interpolation=interpolation)
-
-
-def refuse_misspelled(teacher: str) -> None:
-    """A name that begins as recipes do, and is none."""
-    from frugalvit.recipes.find import functions
-
-    family, dot, _ = teacher.partition(".")
-    if dot and not Path(teacher).exists() and family in {name.partition(".")[0] for name in functions()}:
-        raise SpecError(f"no recipe is called '{teacher}'. {suggestion(teacher, functions())}", path="--teacher")
 
 
 def trained_teacher(

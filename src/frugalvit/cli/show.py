@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 import typer
 
 from frugalvit.cli.console import AsJson, Overrides, With, app, console, own_parts
-from frugalvit.errors import SpecError, suggestion
 
 if TYPE_CHECKING:
     from frugalvit.measure.cost import ModelCost
@@ -29,12 +28,13 @@ def show(
     from frugalvit.measure.cost import cost
     from frugalvit.measure.table import cost_table
     from frugalvit.outline import describe
+    from frugalvit.recipes.find import refuse_misspelled
 
     parts = own_parts(with_ or [])
     if is_recipe(name):
         show_recipe(name, overrides or [], parts, as_json)
         return
-    refuse_misspelled_recipe(name)
+    refuse_misspelled(name)
     model = model_or_saved(name, overrides or [], parts)
     costs = cost(model)
     if as_json:
@@ -55,15 +55,6 @@ def model_or_saved(name: str, overrides: list[str], parts: list[type]) -> Archit
 
         return override(read_spec(Path(name), parts).model, *overrides)
     return model(name, *overrides)
-
-
-def refuse_misspelled_recipe(name: str) -> None:
-    """Raise where a name is nearly a recipe's; one that is nearly a model's is left to the search for models."""
-    from frugalvit.recipes.find import functions
-
-    told = suggestion(name, functions()) if "." in name and not is_saved(name) else ""
-    if told.startswith("Did you mean"):
-        raise SpecError(f"no recipe is called '{name}'. {told}")
 
 
 def is_saved(name: str) -> bool:

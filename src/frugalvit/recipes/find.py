@@ -62,6 +62,13 @@ def recipe(name: str, *overrides: str, parts: Iterable[type] = ()) -> Recipe:
         return made
 
 
+def refuse_misspelled(name: str, path: str = "") -> None:
+    """Raise for what begins as recipes do, and is none and no file: where a model would be taken, too."""
+    family, dot, _ = name.partition(".")
+    if dot and name not in functions() and not Path(name).exists() and family in {one.partition(".")[0] for one in functions()}:
+        raise SpecError(f"no recipe is called '{name}'. {suggestion(name, functions())}", path=path)
+
+
 def from_file(path: Path, parts: Iterable[type]) -> Recipe:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
