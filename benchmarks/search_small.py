@@ -35,6 +35,8 @@ CANDIDATES = {
     "pyramid 2-6-4": PYRAMID,
     "pyramid 3-6-2": ("early=3", "depth=6", "late=2", "dim=224", "heads=4"),
     "pyramid 2-8-2": ("early=2", "depth=8", "late=2", "dim=224", "heads=4", "mlp_ratio=2.0"),
+    "pyramid 4-8-2": ("early=4", "depth=8", "late=2", "dim=192", "heads=4", "mlp_ratio=2.0"),
+    "pyramid 4-8-2 of 224": ("early=4", "depth=8", "late=2", "dim=224", "heads=4", "mlp_ratio=2.0"),
     "pyramid 2-6-4, batch 512": (*PYRAMID, "batch=512", "lr=3e-3"),
     "pyramid 2-6-4, batch 512, lr 6e-3": (*PYRAMID, "batch=512", "lr=6e-3"),
     "pyramid 2-6-4, trivialaugment": (*PYRAMID, "augment=trivialaugment"),
