@@ -19,7 +19,7 @@ from frugalvit.data.store_device import OneSize
 from frugalvit.recipes.find import recipe
 from frugalvit.training import loop
 from frugalvit.training.devices import place_for
-from frugalvit.training.graph_step import GraphStep
+from frugalvit.training.graph_step import GraphStep, reason
 from frugalvit.training.prepare import Training, prepare
 from frugalvit.training.recipe import Recipe
 
@@ -127,3 +127,16 @@ def test_fp16_is_refused() -> None:
     training.state.scaler = torch.amp.GradScaler("cpu")
     with pytest.raises(Exception, match="Use bf16 or fp32"):
         on_device(training)
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("out of memory\nat line 7", "ValueError: out of memory"),
+        ("A process says:\n\nTraceback\n  ptxas: no registers\n", "ValueError: A process says: ptxas: no registers"),
+        ("it ends here:", "ValueError: it ends here:"),
+        ("", "ValueError: no message"),
+    ],
+)
+def test_a_fall_back_says_what_went_wrong(message: str, told: str) -> None:
+    assert reason(ValueError(message)) == told

@@ -13,7 +13,7 @@ import frugalvit
 from frugalvit.nn.quantize import OneBit
 from frugalvit.training import compiled
 from frugalvit.training.devices import Place
-from frugalvit.training.one_bit import of_one_bit, place_of_bits
+from frugalvit.training.one_bit import has_binary_maps, of_one_bit, place_of_bits
 
 ROUNDED = Place(torch.device("cpu"), "bf16")
 
@@ -56,6 +56,26 @@ def test_full_precision_stays_what_it_is() -> None:
     module, place = module_of(), replace(ROUNDED, precision="fp32")
     assert of_one_bit(module) and place_of_bits(module, place) == place
     assert {one.factors for one in module.modules() if isinstance(one, OneBit)} == {None}
+
+
+@pytest.mark.parametrize(
+    ("name", "binary"),
+    [
+        ("binaryvit_tiny_patch2_32", True),
+        ("react_resnet18_32", True),
+        ("bireal_resnet18", True),
+        ("small_vit_32+binary_linears", True),
+        ("small_vit_32", False),
+        ("resnet18", False),
+    ],
+)
+def test_models_of_binary_maps_are_known(name: str, binary: bool) -> None:
+    with torch.device("meta"):
+        assert has_binary_maps(frugalvit.model(name).build()) is binary
+
+
+def test_their_twins_have_as_many_operations() -> None:
+    assert all(has_binary_maps(module_of(f"bits={bits}")) for bits in ("activations", "none"))
 
 
 def test_layers_are_compiled_by_themselves_and_can_be_left_as_they_were() -> None:

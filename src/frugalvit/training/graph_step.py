@@ -26,7 +26,7 @@ from frugalvit.errors import SpecError
 from frugalvit.training import compiled
 from frugalvit.training.devices import Place
 from frugalvit.training.judgment import copies, judged, kept_where
-from frugalvit.training.one_bit import of_one_bit
+from frugalvit.training.one_bit import has_binary_maps
 from frugalvit.training.prepared import Prepared, counting_freely
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.schedule import Clock
@@ -218,7 +218,7 @@ class GraphStep(Step):
             try:
                 with torch._dynamo.config.patch(recompile_limit=compiled.VARIANTS):
                     self.prepared = compiled.compiled(self.prepared, whole=True)
-                    if of_one_bit(self.state.module):  # a whole one takes minutes: each of its maps is a dozen operations
+                    if has_binary_maps(self.state.module):  # a whole one takes minutes: each map is a dozen operations
                         compiled.compile_layers(self.state.module)
                     else:
                         self.terms = compiled.compiled(self.terms, whole=False)
@@ -230,7 +230,7 @@ class GraphStep(Step):
                 compiled.uncompile_layers(self.state.module)  # evaluation has other shapes
                 return
             except Exception as error:  # a compiler can fail in any way, and training must go on
-                reasons.append(f"torch.compile failed ({first_line(error)})")
+                reasons.append(f"torch.compile failed ({reason(error)})")
                 self.prepared, self.terms, self.answers, self.judged, self.kept_where = plain
                 self.update_at_once = None
                 compiled.uncompile_layers(self.state.module)
@@ -238,7 +238,7 @@ class GraphStep(Step):
         try:
             self.capture(before)
         except Exception as error:  # as can a capture, in what a model of the user's does
-            reasons.append(f"the step cannot be captured as a CUDA graph ({first_line(error)})")
+            reasons.append(f"the step cannot be captured as a CUDA graph ({reason(error)})")
             self.graph, self.update_at_once = None, None
             self.restore(before)
         if reasons:
@@ -256,7 +256,7 @@ class GraphStep(Step):
         torch.cuda.current_stream().wait_stream(side)
         self.state.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):  # where gradients gathered while warming
             self.compute()
         if self.update_at_once is not None:
             self.update_at_once.locate()  # the gradients of the capture, which every replay writes
@@ -288,6 +288,8 @@ class GraphStep(Step):
                 value.zero_()
 
 
-def first_line(error: Exception) -> str:
-    text = str(error).strip() or "no message"
-    return f"{type(error).__name__}: {text.splitlines()[0][:200]}"
+def reason(error: Exception) -> str:
+    """The kind of the error and its first line; the last one too where the first announces it, as of a compiler's process."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
+    told = f"{lines[0]} {lines[-1]}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]
+    return f"{type(error).__name__}: {told[:300]}"

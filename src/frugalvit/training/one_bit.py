@@ -13,6 +13,8 @@ import torch
 from torch import nn
 
 from frugalvit.nn.attention import MultiHead
+from frugalvit.nn.binary_channels import RPReLU
+from frugalvit.nn.binary_conv import BinaryMaps
 from frugalvit.nn.quantize import OneBit
 from frugalvit.training.devices import Place
 
@@ -27,6 +29,11 @@ def of_one_bit(module: nn.Module) -> bool:
         weight.numel() for one in module.modules() if isinstance(one, OneBit) for weight in one.parameters(recurse=False)
     )
     return bits > 0 and bits >= SHARE * sum(weight.numel() for weight in module.parameters() if weight.ndim > 1)
+
+
+def has_binary_maps(module: nn.Module) -> bool:
+    """Whether it has binary maps, or their twins with real weights or in full precision."""
+    return any(isinstance(one, (RPReLU, BinaryMaps)) for one in module.modules())
 
 
 def precision_of(module: nn.Module, place: Place) -> str:
