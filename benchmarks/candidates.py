@@ -99,7 +99,8 @@ def page(search: Search, rows: list[dict[str, Any]]) -> str:
         "",
         f"`python benchmarks/{search.script.name}`: trained on 45,000 pictures of CIFAR-10, top-1 of the 5,000 held out (one "
         "seed; the standard error of such a figure is about 0.3). The test pictures were not read. Seconds are of all, and of "
-        "that of compiling and capturing; where several trained together, they are longer than alone.",
+        "that of compiling and capturing; where several trained together, they are longer than alone. Overrides are of the "
+        "recipe as it was at that commit.",
         "",
         "| candidate | overrides | passes | val top-1 | parameters | GMACs | images/s | s | compiling, s | at once | commit |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|",

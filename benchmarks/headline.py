@@ -1,11 +1,13 @@
-"""A small transformer and its teacher, both from scratch on CIFAR-10, in one process and within a time limit.
+"""A small transformer from scratch on CIFAR-10, by itself or with a teacher, in one process and within a time limit.
 
-    python benchmarks/headline.py --data CIFAR [--val] [--passes 100] [--teacher-passes 80] [--seed 0] [--out docs/results]
+    python benchmarks/headline.py --data CIFAR --way none [--val] [--passes 200] [--seed 0] [--out docs/results]
+    python benchmarks/headline.py --data CIFAR --way hard [--val] [--passes 100] [--teacher-passes 80] [--seed 0]
 
 CIFAR is a folder of arrays (train_images.npy, test_images.npy, ...). The clock is that of the process: it starts with Python
-and counts imports, opening, compiling (from an empty cache), the training of both, and the measurement. With `--val`, 45,000
-training pictures are learned from and the 5,000 others measured: for choosing. Without, all 50,000 are learned from, and the
-finished student reads the test pictures, once; so does its teacher, when the clock has stopped. Rows of earlier calls stay.
+and counts imports, opening, compiling (from an empty cache), all training, the teacher's too, and the measurement. With
+`--val`, 45,000 training pictures are learned from and the 5,000 others measured: for choosing. Without, all 50,000 are learned
+from, and the finished student reads the test pictures, once; so does its teacher, when the clock has stopped. Rows of earlier
+calls stay.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from frugalvit.report.environment import short_commit
 from frugalvit.report.files import write_json
 from frugalvit.report.progress import Lines
 from frugalvit.report.record import RunFolder
+from frugalvit.report.statistics import summarize
 from frugalvit.report.table import as_markdown
 from frugalvit.run import Run
 from frugalvit.studies.timing import time_split
@@ -95,39 +98,44 @@ def top1_of(run: Run, recipe: Recipe, split: str, arguments: argparse.Namespace)
 
 def measured(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     start, split = age(), "val" if arguments.val else "test"
-    teacher = recipe_of(arguments.teacher, arguments.teacher_override, arguments.teacher_passes, arguments)
-    plain = recipe_of(arguments.student, arguments.override, arguments.passes, arguments)
-    student = taught(plain, Teaching(RunTeacher(str(folder / "teacher"))), arguments.way)
+    student = recipe_of(arguments.student, arguments.override, arguments.passes, arguments)
+    alone = arguments.way == "none"
+    if not alone:
+        student = taught(student, Teaching(RunTeacher(str(folder / "teacher"))), arguments.way)
     parameters = parameters_of(replace(student.model, classes=10))
     if parameters > PARAMETERS:
         raise SystemExit(f"the student has {parameters:,} parameters, more than {PARAMETERS:,}. Choose a smaller one.")
-    both = {"teacher": trained(teacher, folder / "teacher", {"train", "val"}, arguments)}
-    torch.cuda.empty_cache()
-    both["student"] = trained(student, folder / "student", {"train", split}, arguments)
-    first, done = (one.run.summary for one in both.values())
-    seconds = {f"{who}, {name}": value for who, one in both.items() for name, value in one.seconds.items()}
+    done: dict[str, Trained] = {}
+    if not alone:
+        teacher = recipe_of(arguments.teacher, arguments.teacher_override, arguments.teacher_passes, arguments)
+        done["teacher"] = trained(teacher, folder / "teacher", {"train", "val"}, arguments)
+        torch.cuda.empty_cache()
+    done["student"] = trained(student, folder / "student", {"train", split}, arguments)
+    seconds = {f"{who}, {name}": value for who, one in done.items() for name, value in one.seconds.items()}
     total = age()
     seconds = {"before": start} | seconds
     seconds["between"] = total - sum(seconds.values())
-    return {
-        "split": split,
-        "seed": arguments.seed,
-        "teacher": " ".join([arguments.teacher, *arguments.teacher_override]),
-        "teacher_passes": arguments.teacher_passes,
-        "teacher_top1": first["val_top1"] if arguments.val else top1_of(both["teacher"].run, teacher, "test", arguments),
+    row: dict[str, Any] = {"split": split, "seed": arguments.seed, "teacher": "none", "teacher_passes": 0}
+    if not alone:
+        first = done["teacher"].run
+        row |= {"teacher": " ".join([arguments.teacher, *arguments.teacher_override])}
+        row |= {"teacher_passes": arguments.teacher_passes}
+        row["teacher_top1"] = first.summary["val_top1"] if arguments.val else top1_of(first, teacher, "test", arguments)
+    results = done["student"].run.summary
+    return row | {
         "student": " ".join([arguments.student, *arguments.override]),
         "way": arguments.way,
         "passes": arguments.passes,
         "parameters": parameters,
-        "results": {name: value for name, value in done.items() if name.startswith(f"{split}_top1")},
-        "pictures": {who: one.pictures for who, one in both.items()},
+        "results": {name: value for name, value in results.items() if name.startswith(f"{split}_top1")},
+        "pictures": {who: one.pictures for who, one in done.items()},
         "seconds": {name: round(value, 1) for name, value in seconds.items()},
-        "images_per_second": {who: round(one.images_per_second) for who, one in both.items()},
+        "images_per_second": {who: round(one.images_per_second) for who, one in done.items()},
         "total": round(total, 1),
         "limit": arguments.seconds,
         "within": total <= arguments.seconds,
-        "nonfinite": first["nonfinite"] + done["nonfinite"],
-        "notes": {who: one.notes for who, one in both.items()},
+        "nonfinite": sum(one.run.summary["nonfinite"] for one in done.values()),
+        "notes": {who: one.notes for who, one in done.items()},
     }
 
 
@@ -136,34 +144,47 @@ def write_log(path: Path, runs: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
         for who in ("teacher", "student"):
-            for record in RunFolder(runs / who).metrics():
+            for record in RunFolder(runs / who).metrics() if (runs / who).exists() else ():
                 kept = {name: float(f"{record[name]:.5g}") for name in KEPT if name in record}
                 file.write(json.dumps({"run": who, **kept}) + "\n")
 
 
 def log_name(row: dict[str, Any]) -> str:
-    """`test-small.best_cifar10-token-100-convnet.cifar10-80-seed-0`, with overrides."""
+    """`test-small.best_cifar10-hard-100-convnet.cifar10-80-seed-0`, with overrides."""
     words = [row[name] for name in ("split", "student", "way", "passes", "teacher", "teacher_passes")]
     return re.sub(r"[^\w.]+", "-", " ".join(map(str, [*words, "seed", row["seed"]])))
 
 
 def page(rows: list[dict[str, Any]]) -> str:
     lines = [
-        "# A teacher and a student from scratch, in one process",
+        "# A transformer from scratch, in one process",
         "",
-        "`python benchmarks/headline.py` on CIFAR-10: seconds are those of the whole process on one device, from the start of "
-        "Python on, compiling from an empty cache included. Rows with `val` learned from 45,000 training pictures and are "
-        "measured on the 5,000 others; rows with `test` learned from all 50,000, and the finished student has read the test "
-        "pictures once.",
+        "`python benchmarks/headline.py` on CIFAR-10, with or without a teacher trained in the same process: seconds are "
+        "those of the whole process on one device, from the start of Python on, compiling from an empty cache included. Rows "
+        "with `val` learned from 45,000 training pictures and are measured on the 5,000 others; rows with `test` learned from "
+        "all 50,000, and the finished student has read the test pictures once. No test-time augmentation.",
+    ]
+    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        alike.setdefault((row["split"], *said_of(row)), []).append(row)
+    means = [
+        {
+            "measured on": split,
+            "student": student,
+            "teacher": teacher,
+            "top-1, mean ± sd": summarize([one["results"][f"{split}_top1"] for one in same]).text(2),
+            "seeds": ", ".join(str(one["seed"]) for one in same),
+            "seconds, the longest": f"{max(one['total'] for one in same):.0f}",
+        }
+        for (split, student, teacher), same in alike.items()
     ]
     results = [
         {
             "measured on": row["split"],
             "seed": row["seed"],
-            "student": f"`{row['student']}`, {row['way']}, {row['passes']} passes",
+            **dict(zip(("student", "teacher"), said_of(row), strict=True)),
             "parameters": f"{row['parameters']:,}",
-            "teacher": f"`{row['teacher']}`, {row['teacher_passes']} passes",
-            "teacher's top-1": f"{row['teacher_top1']:.2f}",
+            "teacher's top-1": f"{row['teacher_top1']:.2f}" if "teacher_top1" in row else "",
             **{name.removeprefix(f"{row['split']}_"): f"{value:.2f}" for name, value in row["results"].items()},
             "seconds": f"{row['total']:.0f} of {row['limit']:g}{'' if row['within'] else ': too long'}",
             **{name: row["where"][name] for name in ("device", "torch", "commit")},
@@ -171,7 +192,15 @@ def page(rows: list[dict[str, Any]]) -> str:
         for row in rows
     ]
     seconds = [{"measured on": row["split"], "seed": row["seed"], **row["seconds"], "all": row["total"]} for row in rows]
-    return "\n".join([*lines, "", as_markdown(results), "Seconds:", "", as_markdown(seconds)])
+    parts = [*lines, "", as_markdown(means), "Each:", "", as_markdown(results), "Seconds:", "", as_markdown(seconds)]
+    return "\n".join(parts)
+
+
+def said_of(row: dict[str, Any]) -> tuple[str, str]:
+    """Student and teacher, for people."""
+    student = f"`{row['student']}`, {row['passes']} passes"
+    alone = row["way"] == "none"
+    return student, "none" if alone else f"`{row['teacher']}`, {row['teacher_passes']} passes, {row['way']}"
 
 
 def main() -> None:
@@ -180,7 +209,7 @@ def main() -> None:
     parser.add_argument("--student", default="small.best_cifar10")
     parser.add_argument("--override", action="append", default=[], metavar="NAME=VALUE", help="of the student's recipe")
     parser.add_argument("--passes", type=int, default=100, help="of the student")
-    parser.add_argument("--way", default="token", choices=("token", "hard", "soft"))
+    parser.add_argument("--way", default="hard", choices=("none", "token", "hard", "soft"), help="to learn from the teacher")
     parser.add_argument("--teacher", default="convnet.cifar10")
     parser.add_argument("--teacher-override", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--teacher-passes", type=int, default=80)
@@ -188,7 +217,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="the limit")
     parser.add_argument("--val", action="store_true", help="on held-out training pictures")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--runs", type=Path, help="an empty folder that keeps both runs")
+    parser.add_argument("--runs", type=Path, help="an empty folder that keeps the runs")
     parser.add_argument("--commit", default=short_commit())
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()

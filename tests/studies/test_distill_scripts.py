@@ -14,10 +14,12 @@ from benchmarks import distill_table, headline, search_teacher
 
 import frugalvit
 from frugalvit.report.files import read_json
+from frugalvit.report.statistics import summarize
 
 TEACHER = ("width=4", "stages=2", "depth=1", "batch=16", "lr=1.0", "augment=none", "cutout=0.0", "average=none")
-STUDENT = ("dim=8", "heads=2", "depth=1", "batch=32", "add=none")
-DEEP = ("dim=16", "heads=2", "depth=1", "batch=16", "add=none", "mixed=0.0", "average=none", "passes=2")
+FLAT = ("early=0", "late=0", "depth=1")
+STUDENT = (*FLAT, "dim=8", "heads=2", "batch=32", "add=none")
+DEEP = (*FLAT, "dim=16", "heads=2", "batch=16", "add=none", "mixed=0.0", "average=none", "passes=2")
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +87,7 @@ def test_the_headline_reads_the_test_pictures_once_and_only_without_val(
     cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--data", cifar, "--out", tmp_path, *given("--override", STUDENT), "--passes", "1", "--teacher-passes", "6"]
-    words += given("--teacher-override", TEACHER)
+    words += ["--way", "token", *given("--teacher-override", TEACHER)]
     called(headline, monkeypatch, *words, "--val", "--seconds", "1e6")
     called(headline, monkeypatch, *words, "--seconds", "1", "--runs", tmp_path / "runs")
     assert frugalvit.load(tmp_path / "runs" / "student").spec.model.heads == ("class", "distill")
@@ -106,10 +108,26 @@ def test_the_headline_reads_the_test_pictures_once_and_only_without_val(
     assert "of 1: too long" in page and page in capsys.readouterr().out
 
 
+def test_a_headline_without_a_teacher_is_averaged_over_seeds(
+    cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--data", cifar, "--out", tmp_path, *given("--override", STUDENT), "--passes", "1", "--way", "none"]
+    for seed in ("0", "1"):
+        called(headline, monkeypatch, *words, "--seconds", "1e6", "--seed", seed)
+    first, second = rows(tmp_path / "headline.json")
+    assert first["teacher"] == "none" and "teacher_top1" not in first and first["within"]
+    assert first["pictures"] == {"student": {"train": 60, "test": 30}}
+    assert set(first["seconds"]) == {"before", "student, steps", "student, compiling", "student, rest", "between"}
+    both = summarize([one["results"]["test_top1"] for one in (first, second)])
+    page = (tmp_path / "headline.md").read_text()
+    assert f"| none | {both.text(2)} | 0, 1 |" in page and "(n = 2)" in page
+    assert {one.name.partition("-seed-")[2] for one in (tmp_path / "headline_logs").iterdir()} == {"0.jsonl", "1.jsonl"}
+
+
 def test_a_student_that_is_too_large_is_refused_before_its_teacher_trains(
     cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(SystemExit, match=r"the student has 1\d,\d{3},\d{3} parameters, more than 10,000,000"):
+    with pytest.raises(SystemExit, match=r"the student has \d\d,\d{3},\d{3} parameters, more than 10,000,000"):
         called(headline, monkeypatch, "--data", cifar, "--out", tmp_path, "--override", "dim=384")
     assert not (tmp_path / "headline.json").exists()
 
