@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchmarks import inference_throughput, loss_agreement, seeds_at_once, small_table
+from benchmarks import gpu_bits, inference_throughput, loss_agreement, seeds_at_once, small_table
 
 import frugalvit
 from frugalvit.errors import FrugalError
@@ -199,3 +199,27 @@ def test_a_seed_that_trains_differently_beside_others_is_shown() -> None:
     row = {"item": "a", "batch": 1, "path": "kept", "precision": "bf16", "check": 100, "steps": 5, "largest_difference": 0.25}
     row |= {"images_per_second": {"1": [10, 20, 10], "2": [15, 25, 30]}, "where": {"device": "d", "torch": "t", "commit": "c"}}
     assert "| `a` | 1 | 2 | 25 | 1.50 (1.25 to 3.00) | 2.5e-01, 100 |" in seeds_at_once.page([row])
+
+
+# ------------------------------------------------------------------------------------------------ bits on a GPU
+
+
+def test_packed_signs_multiply_as_signs_do_and_what_loses_is_said(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(gpu_bits.MAPS, "tiny", (19, 64, 40))
+    rows = written(gpu_bits, out, monkeypatch, "--maps", "tiny", "--batch", "1", "--rounds", "2")
+    assert rows[0]["not_measured"] == {} and set(rows[0]["microseconds"]) == {"bits", "bf16"}
+    page = gpu_bits.page([rows[0] | {"microseconds": {"bits": 3.0, "bf16": 2.0, "fp8": 1.5}, "not_measured": {"int8": "no"}}])
+    assert "| 19 x 64 to 40 | 3.0 | 0.0 | 2.0 | - | 1.5 | 2.00 |" in page and "- tiny, batch 1, int8: no" in page
+
+
+def test_a_way_that_computes_something_else_is_not_timed(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(gpu_bits.MAPS, "tiny", (19, 64, 40))
+    monkeypatch.setattr(gpu_bits, "counted", lambda x_WR, weight_WO: torch.zeros(19, 40))
+    (row,) = written(gpu_bits, out, monkeypatch, "--maps", "tiny", "--batch", "1", "--rounds", "1")
+    assert row["not_measured"] == {"bits": "wrong"} and "bits" not in row["microseconds"]
+
+
+def test_words_hold_32_signs_each_with_rows_side_by_side() -> None:
+    sign_RI = torch.full((2, 64), -1.0)
+    sign_RI[0, 0] = sign_RI[0, 33] = sign_RI[1, 31] = 1.0
+    assert gpu_bits.packed(sign_RI).tolist() == [[1, -(2**31)], [2, 0]]
