@@ -114,6 +114,18 @@ def test_show_of_a_recipe_says_what_it_takes_and_what_it_makes() -> None:
     assert "no recipe is called" not in bad("show", "timm:augreg.imagenet21k")
 
 
+def test_show_all_tells_defaults_of_recipes_and_models() -> None:
+    words = ("show", "vit.digits", "optimizer=Muon(lr=0.002)", "average=EmaOver")
+    text = good(*words)
+    assert "optimizer: Muon(lr=0.002)\n" in text and "average: EmaOver()\n" in text
+    assert "\nand any field of (--all shows those at their defaults too):\n" in text
+    text = good(*words, "--all")
+    for told in ("momentum=0.95", "average: EmaOver(share=0.05)", "seed=0", "\nand any field of:\n"):
+        assert told in text
+    assert "eps=1e-06" not in good("show", TINY) and "norm: LayerNorm(eps=1e-06)" in good("show", TINY, "--all")
+    assert json.loads(good(*words, "--json"))["recipe"]["average"] == {"part": "EmaOver", "share": 0.05}
+
+
 def test_show_tells_recipes_of_the_users_from_models_of_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     source = "from frugalvit.recipes.vit import digits\ndef night(*, long: int = 3, free=0): return digits(epochs=long)\n"

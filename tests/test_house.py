@@ -42,7 +42,7 @@ FLAGS = {"--help", "--version", "--json", "--with", "--out", "--init", "--origin
 FLAGS |= {"--data", "--resume", "--extend", "--device", "--workers", "--log", "--quiet", "--split", "--top", "--dataset"}
 FLAGS |= {"--batch", "--steps", "--hours", "--write", "--seeds"}
 FLAGS |= {"--teacher", "--student", "--way", "--least", "--head"}
-FLAGS |= {"--packed", "--threads", "--half", "--pictures"}
+FLAGS |= {"--packed", "--threads", "--half", "--pictures", "--all"}
 BANNED_FILES = {"utils", "helpers", "common", "misc", "base", "factory", "registry", "manager"}
 
 

@@ -11,7 +11,8 @@ from frugalvit.nn.block import Block
 from frugalvit.nn.model import Model
 from frugalvit.nn.score import HideSelf, LearnedScale
 from frugalvit.nn.shape import Image
-from frugalvit.outline import describe, flatten
+from frugalvit.outline import describe, every, flatten
+from frugalvit.recipes.find import recipe
 from frugalvit.slots import parts_of
 from frugalvit.spec import decode, encode, override, swap
 from frugalvit.zoo.change import with_lsa
@@ -160,6 +161,18 @@ def test_describe_keeps_different_blocks_apart(toy: Model) -> None:
     text = describe(override(toy, "layers[3].attention.heads=4"))
     assert "layers[2]: Block(attention=Attention(heads=3))" in text
     assert "layers[3]: Block(attention=Attention(heads=4))" in text
+
+
+def test_describe_can_tell_every_field_and_breaks_long_lines() -> None:
+    made = override(recipe("vit.digits"), "average=EmaOver", "optimizer=Muon(lr=0.5)")
+    short, text = describe(made), describe(made, fields=every)
+    assert "average: EmaOver()" in short and "optimizer: Muon(lr=0.5)" in short
+    assert "average: EmaOver(share=0.05)" in text and "momentum=0.95" in text and "seed=0" in text
+    for path in flatten(made):
+        name = path.rpartition(".")[2].partition("[")[0]
+        assert f"{name}=" in text or f"{name}:" in text or f"{name}[" in text, path
+    assert " × Block(dropout=0.0)" in text
+    assert max(map(len, text.splitlines())) <= 100 < len("".join(text.splitlines()[:2]))
 
 
 def test_flatten_names_every_leaf(toy: Model) -> None:

@@ -1,22 +1,16 @@
-"""A spec as text for people: defaults left out, equal blocks folded, everything else under its path. No torch."""
+"""A spec as text for people: defaults left out unless asked for, equal blocks folded, all under its path. No torch."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from frugalvit.errors import join
 from frugalvit.slots import slots
 
-
-def short(value: Any) -> str:
-    """A spec on one line, without the fields that are at their defaults: `Attention(heads=3)`."""
-    if isinstance(value, tuple):
-        return "(" + ", ".join(short(one) for one in value) + ")"
-    if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        return repr(value) if isinstance(value, str) else str(value)
-    return f"{type(value).__name__}({', '.join(f'{k}={short(v)}' for k, v in chosen(value).items())})"
+Fields = Callable[[Any], dict[str, Any]]  # those of a spec that are told
 
 
 def chosen(spec: Any) -> dict[str, Any]:
@@ -26,6 +20,20 @@ def chosen(spec: Any) -> dict[str, Any]:
         for f in dataclasses.fields(spec)
     }
     return {name: getattr(spec, name) for name in slots(spec.__class__) if getattr(spec, name) != defaults[name]}
+
+
+def every(spec: Any) -> dict[str, Any]:
+    """All fields of a spec."""
+    return {name: getattr(spec, name) for name in slots(spec.__class__)}
+
+
+def short(value: Any, fields: Fields = chosen) -> str:
+    """A spec on one line, without the fields that are at their defaults: `Attention(heads=3)`."""
+    if isinstance(value, tuple):
+        return "(" + ", ".join(short(one, fields) for one in value) + ")"
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return repr(value) if isinstance(value, str) else str(value)
+    return f"{type(value).__name__}({', '.join(f'{k}={short(v, fields)}' for k, v in fields(value).items())})"
 
 
 def flatten(tree: Any, path: str = "") -> dict[str, Any]:
@@ -62,13 +70,13 @@ def fold_label(parts: Sequence[Any]) -> str:
     return f"{len(parts)} × " + (f"[{', '.join(changing)}] " if changing else "")
 
 
-def describe(tree: Any, width: int = 100) -> str:
-    """The tree as indented text: defaults left out, equal blocks folded into one."""
-    return "\n".join(lines(tree, "", "", width))
+def describe(tree: Any, width: int = 100, fields: Fields = chosen) -> str:
+    """The tree as indented text: defaults left out unless `fields` is `every`, equal blocks folded into one."""
+    return "\n".join(lines(tree, "", "", width, fields))
 
 
-def lines(value: Any, label: str, indent: str, width: int) -> Iterator[str]:
-    line = f"{indent}{label}{short(value)}"
+def lines(value: Any, label: str, indent: str, width: int, fields: Fields) -> Iterator[str]:
+    line = f"{indent}{label}{short(value, fields)}"
     nested = dataclasses.is_dataclass(value) or (isinstance(value, tuple) and any(map(dataclasses.is_dataclass, value)))
     if not nested or (len(line) <= width and " × " not in label and not isinstance(value, tuple)):
         yield line
@@ -78,12 +86,16 @@ def lines(value: Any, label: str, indent: str, width: int) -> Iterator[str]:
             many = stop - start > 1
             index = f"[{start}..{stop - 1}]" if many else f"[{start}]"
             head = fold_label(value[start:stop]) if many else ""
-            yield from lines(value[start], f"{label.removesuffix(': ')}{index}: {head}", indent, width)
+            yield from lines(value[start], f"{label.removesuffix(': ')}{index}: {head}", indent, width, fields)
         return
-    fields = chosen(value)
-    leaves = {k: v for k, v in fields.items() if not dataclasses.is_dataclass(v) and not isinstance(v, tuple)}
+    told = fields(value)
+    leaves = {k: v for k, v in told.items() if not dataclasses.is_dataclass(v) and not isinstance(v, tuple)}
     listed = f"({', '.join(f'{k}={short(v)}' for k, v in leaves.items())})" if leaves else ""
-    yield f"{indent}{label}{type(value).__name__}{listed}"
-    for name, child in fields.items():
+    yield from wrapped(f"{indent}{label}{type(value).__name__}{listed}", indent + 4 * " ", width)
+    for name, child in told.items():
         if name not in leaves:
-            yield from lines(child, f"{name}: ", indent + "  ", width)
+            yield from lines(child, f"{name}: ", indent + "  ", width, fields)
+
+
+def wrapped(line: str, indent: str, width: int) -> list[str]:
+    return textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

@@ -15,24 +15,29 @@ from frugalvit.cli.console import AsJson, Overrides, With, app, console, own_par
 if TYPE_CHECKING:
     from frugalvit.measure.cost import ModelCost
     from frugalvit.nn.architecture import Architecture
+    from frugalvit.outline import Fields
 
 
 @app.command()
 def show(
     name: Annotated[str, typer.Argument(help="A model's or a recipe's name, or a folder or file that holds a classifier.")],
     overrides: Overrides = None,
+    all_: Annotated[bool, typer.Option("--all", help="Also the fields that are at their defaults; JSON has them.")] = False,
     as_json: AsJson = False,
     with_: With = None,
 ) -> None:
-    """Show a model: its parts as a tree, and what each costs for one picture. Of a recipe, what it takes and what it says."""
+    """Show a model: its parts as a tree, and what each costs for one picture. Of a recipe, what it takes and what it says.
+
+    Fields at their defaults are left out, unless --all asks for them; name=value edits those as well, by their paths.
+    """
     from frugalvit.measure.cost import cost
     from frugalvit.measure.table import cost_table
-    from frugalvit.outline import describe
+    from frugalvit.outline import chosen, describe, every
     from frugalvit.recipes.find import refuse_misspelled
 
-    parts = own_parts(with_ or [])
+    parts, fields = own_parts(with_ or []), every if all_ else chosen
     if is_recipe(name):
-        show_recipe(name, overrides or [], parts, as_json)
+        show_recipe(name, overrides or [], parts, as_json, fields)
         return
     refuse_misspelled(name)
     model = model_or_saved(name, overrides or [], parts)
@@ -41,7 +46,7 @@ def show(
         print(json.dumps(summary(name, model, costs), indent=2))
     else:
         console.print(f"[bold]{name}[/bold]")
-        console.print(describe(model), markup=False)
+        console.print(describe(model, fields=fields), markup=False)
         console.print(cost_table(model, costs))
         console.print("[dim]leaves: tokens x width. kept: memory for the backward pass of one picture in fp32.[/dim]")
 
@@ -93,9 +98,9 @@ def is_recipe(name: str) -> bool:
     return name in functions() or own
 
 
-def show_recipe(name: str, overrides: list[str], parts: list[type], as_json: bool) -> None:
+def show_recipe(name: str, overrides: list[str], parts: list[type], as_json: bool, fields: Fields) -> None:
     """What `name=value` may set by a word, and the recipe that comes of it."""
-    from frugalvit.outline import describe, short
+    from frugalvit.outline import chosen, describe, short
     from frugalvit.recipes.find import functions, own_function, recipe
     from frugalvit.spec import encode, plain
 
@@ -115,8 +120,9 @@ def show_recipe(name: str, overrides: list[str], parts: list[type], as_json: boo
         console.print("\nIt takes, as name=value:", markup=False)
         for word, one in words.items():
             console.print(f"  {word} = {short(one.default)}  [dim]{kind_text(kinds[word])}[/dim]")
-        console.print("\nand any field of:\n", markup=False)
-    console.print(describe(made), markup=False)
+        more = " (--all shows those at their defaults too)" if fields is chosen else ""
+        console.print(f"\nand any field of{more}:\n", markup=False)
+    console.print(describe(made, fields=fields), markup=False)
 
 
 def refuse_unbuildable(model: Architecture) -> None:
