@@ -342,6 +342,18 @@ def test_the_demo_compares_a_teacher_a_vit_the_same_vit_distilled_and_its_packed
     assert packed["kernels"] == "simulated" or packed["seconds_packed"] < packed["seconds_full"]
 
 
+def test_the_demo_gives_no_advice_that_its_flags_cannot_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def waiting(recipe: Recipe, *, out: Path, device: str, display: Display) -> Run:
+        display.start(40, 0)
+        display.show({"step": 20, "time_waiting": 0.5, "advice": "50% of the time is spent waiting for data: use --workers 2."})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("frugalvit.run.train", waiting)
+    said = run("demo", cwd=tmp_path).stderr
+    assert "step 20/40  50% waiting" in said
+    assert "waiting for data" not in said and "--workers" not in said
+
+
 @pytest.mark.usefixtures("short_demo")
 def test_an_interrupted_demo_does_not_stop_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from frugalvit.run import train

@@ -55,10 +55,10 @@ def demo(
     from frugalvit.cli.demo_packed import packed_twin, tell_packed
     from frugalvit.data.digits import Digits
     from frugalvit.recipes import few_digits
-    from frugalvit.report.progress import display_for
+    from frugalvit.report.progress import NoHint, display_for
 
     out = free_folder(out)
-    display = display_for(sys.stderr, "quiet" if quiet else "auto")
+    display = display_for(sys.stderr, "quiet" if quiet else "auto", NoHint())  # it has no flag that would help
     teacher = timed(few_digits.resnet(), out / "teacher", "1 of 4: the teacher, a small convnet", display)
     alone = timed(few_digits.vit(), out / "alone", "2 of 4: a ViT alone", display)
     taught = few_digits.distilled(teacher=str(out / "teacher"))

@@ -34,12 +34,12 @@ class Display(Protocol):
     def stop(self) -> None: ...
 
 
-def display_for(stream: TextIO, mode: Literal["auto", "quiet"]) -> Display:
+def display_for(stream: TextIO, mode: Literal["auto", "quiet"], hint: Hint | NoHint | None = None) -> Display:
     """A bar where `stream` is a terminal that can move its cursor, else lines."""
     if mode == "quiet":
         return Silent()
     able = stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
-    return Bar(stream) if able else Lines(stream)
+    return (Bar if able else Lines)(stream, hint)
 
 
 class Pace:
@@ -73,6 +73,13 @@ class Hint:
         return values.get("advice") or f"{share:.0%} of the time is spent waiting for data. Try more --workers."
 
 
+class NoHint:
+    """For a command whose user can do nothing about it."""
+
+    def of(self, values: Mapping[str, Any]) -> None:
+        return None
+
+
 def words(values: Mapping[str, Any]) -> str:
     """`epoch 1.2  loss 2.303  accuracy 0.41  lr 0.0005  val top-1 41.00 %  812 images/s  3% waiting`, of what there is."""
     formats = {
@@ -90,9 +97,9 @@ def words(values: Mapping[str, Any]) -> str:
 class Bar:
     """A live bar with a line of numbers under it. Drawn when a record comes, so no thread lives beside the run."""
 
-    def __init__(self, stream: TextIO):
+    def __init__(self, stream: TextIO, hint: Hint | NoHint | None = None):
         self.console = Console(file=stream, highlight=False, force_terminal=True)
-        self.hint = Hint()
+        self.hint = hint or Hint()
 
     def start(self, total: int, done: int) -> None:
         self.pace = Pace(total, done)
@@ -143,9 +150,9 @@ class Bar:
 class Lines:
     """One plain line a record, for files and pipes."""
 
-    def __init__(self, stream: TextIO):
+    def __init__(self, stream: TextIO, hint: Hint | NoHint | None = None):
         self.stream = stream
-        self.hint = Hint()
+        self.hint = hint or Hint()
         self.counted = time.monotonic()
 
     def start(self, total: int, done: int) -> None:
