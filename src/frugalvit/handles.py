@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
+
+PAUSE = 0.1  # seconds between two looks at a lock that another holds
 
 _held: set[int] = set()
 
@@ -17,6 +20,21 @@ def let_go(handle: int) -> None:
     if handle in _held:
         _held.discard(handle)
         os.close(handle)
+
+
+def wait_for(handle: int) -> bool:
+    """Lock an open file, once nobody else holds it; False where the file system has no locks."""
+    while True:
+        try:
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(PAUSE)
+        except (ImportError, OSError):
+            return False
+        else:
+            return True
 
 
 def _let_go_after_fork() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +31,41 @@ def test_two_processes_that_write_in_turns_lose_nothing(tmp_path: Path) -> None:
     first.add([ENTRY])
     second.add([replace(ENTRY, seed=2)])
     assert len(Ledger(tmp_path / "ledger.json").entries) == 2 == len(second.entries)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from frugalvit.studies.ledger import Entry, Ledger
+
+ledger = Ledger(Path(sys.argv[1]))
+print("ready", flush=True)
+input()
+for seed in range(20):
+    ledger.add([Entry("hard", sys.argv[2], seed, {"val_top1": 71.25})])
+"""
+
+
+def test_processes_that_write_at_the_same_moment_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "study.json"
+    commands = [[sys.executable, "-c", WRITER, str(path), key] for key in ("a", "b", "c")]
+    writers = [subprocess.Popen(one, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for one in commands]
+    for one in writers:
+        assert one.stdout is not None and one.stdout.readline() == "ready\n"
+    for one in writers:
+        assert one.stdin is not None
+        one.stdin.write("\n")
+        one.stdin.flush()
+    for one in writers:
+        one.communicate(timeout=60)
+        assert one.returncode == 0
+    assert sorted(Ledger(path).entries) == [(key, seed) for key in "abc" for seed in range(20)]
+
+
+def test_a_ledger_that_cannot_be_written_says_so_with_a_cure(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"study\.json: cannot be written .* choose another --out"):
+        Ledger(tmp_path / "file" / "study.json").add([ENTRY])
 
 
 def test_an_entry_takes_the_place_of_an_older_one(tmp_path: Path) -> None:

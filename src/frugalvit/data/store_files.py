@@ -16,7 +16,6 @@ import os
 import re
 import secrets
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,10 +24,9 @@ from pathlib import Path
 import numpy as np
 
 from frugalvit.errors import DataError
-from frugalvit.handles import hold, let_go
+from frugalvit.handles import hold, let_go, wait_for
 
 FORMAT = 1
-PAUSE = 0.1  # seconds between two looks at a lock that is held
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LARGER = "Free some, set FRUGALVIT_CACHE to a folder on a larger disk, or store smaller pictures (limit)"
 
@@ -208,7 +206,7 @@ def alone(path: Path) -> Iterator[None]:
         handle = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
     hold(handle)
     try:
-        locked = waited_for(handle)
+        locked = wait_for(handle)
         if locked:
             sweep(path)
         try:
@@ -218,17 +216,3 @@ def alone(path: Path) -> Iterator[None]:
                 sweep(path)
     finally:
         let_go(handle)
-
-
-def waited_for(handle: int) -> bool:
-    while True:
-        try:
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(PAUSE)
-        except (ImportError, OSError):
-            return False
-        else:
-            return True

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from frugalvit.errors import DataError, at, join
-from frugalvit.handles import hold, let_go
+from frugalvit.handles import hold, let_go, wait_for
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -109,6 +109,23 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, 
 
 
 # ------------------------------------------------------------------------------------------------ one writer at a time
+
+
+@contextmanager
+def in_turn(path: Path) -> Iterator[None]:
+    """Wait until no other process changes the file at `path`, and hold the others off; the lock is a file beside it.
+
+    Where the file system has no locks, nobody waits.
+    """
+    beside = path.with_name(f".{path.name}.lock")
+    with writing(path):
+        handle = os.open(beside, os.O_RDWR | os.O_CREAT, 0o666)
+    hold(handle)
+    try:
+        wait_for(handle)
+        yield
+    finally:
+        let_go(handle)
 
 
 def lock(path: Path) -> int:

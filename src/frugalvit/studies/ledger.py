@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from frugalvit.errors import DataError
-from frugalvit.report.files import number, read_json, write_json
+from frugalvit.report.files import in_turn, number, read_json, write_json, writing
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,12 @@ class Ledger:
         return self.entries.get((key, seed))
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """An entry that was there is replaced. What other processes have written meanwhile stays."""
-        self.entries |= self.found() | {(one.key, one.seed): one for one in entries}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(self.path, {"entries": [asdict(one) for one in self.entries.values()]})
+        """An entry that was there is replaced. What other processes write meanwhile stays: each waits for its turn."""
+        with writing(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        with in_turn(self.path):
+            self.entries |= self.found() | {(one.key, one.seed): one for one in entries}
+            write_json(self.path, {"entries": [asdict(one) for one in self.entries.values()]})
 
 
 def read_entry(found: Any, path: Path) -> Entry:
