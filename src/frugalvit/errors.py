@@ -10,6 +10,7 @@ ValueError
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -57,6 +58,29 @@ def at(step: str) -> Iterator[None]:
     except FrugalError as error:
         error.path = join(step, error.path)
         raise
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C end what is inside, also where a library trips over it and reports that instead, as torch's imports do."""
+    before = behind(sys.exception())  # an interrupt that the caller is handling is none of ours
+    try:
+        yield
+    except Exception as error:
+        if any(isinstance(one, KeyboardInterrupt) and one not in before for one in behind(error)):
+            raise KeyboardInterrupt from error
+        raise
+
+
+def behind(error: BaseException | None) -> list[BaseException]:
+    """An exception, what caused it, and what was being handled when it was raised, as far back as is known."""
+    found, waiting = [], [error]
+    while waiting:
+        one = waiting.pop()
+        if one is not None and one not in found:
+            found.append(one)
+            waiting += [one.__cause__, one.__context__]
+    return found
 
 
 def whole_number(text: str) -> int | None:

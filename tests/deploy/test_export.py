@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -233,6 +234,57 @@ def test_a_part_that_cannot_be_traced_is_an_error_of_ours(tmp_path: Path) -> Non
 
 
 # ------------------------------------------------------------------------------------------------ the verb, and teaching
+
+
+def trips_over(first: BaseException) -> Callable[..., None]:
+    """An exporter whose imports fail as torch's do: what is reported is not what happened."""
+
+    def export(*_: object, **__: object) -> None:
+        try:
+            try:
+                raise first
+            except ValueError:
+                pass
+            finally:
+                raise AttributeError("module 'torch._dynamo' has no attribute 'exc'")
+        except AttributeError as error:
+            raise RuntimeError("Failed to export the model") from error
+
+    return export
+
+
+def test_an_interrupted_export_ends_as_interrupted_and_blames_no_model(
+    tmp_path: Path, two_headed: Classifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_headed.save(tmp_path / "run")
+    monkeypatch.setattr(torch.onnx, "export", trips_over(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        export_onnx(two_headed, tmp_path / "a.onnx")
+    done = run("export", str(tmp_path / "run"), "--origin", "onnx", "--out", str(tmp_path / "a.onnx"))
+    assert done.returncode and "Error" not in done.stderr
+    monkeypatch.setattr(torch.onnx, "export", trips_over(ImportError()))
+    blamed = r"^model: PyTorch's exporter cannot write this model as ONNX \(module 'torch\._dynamo' has no attribute 'exc'\)"
+    with pytest.raises(SpecError, match=blamed):
+        export_onnx(two_headed, tmp_path / "a.onnx")
+    try:
+        raise KeyboardInterrupt  # training, say, and what it has learned so far is to be exported
+    except KeyboardInterrupt:
+        with pytest.raises(SpecError, match=blamed):
+            export_onnx(two_headed, tmp_path / "a.onnx")
+    assert [one.name for one in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_package_whose_import_is_interrupted_is_not_taken_for_a_missing_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "try:\n    raise {}\nexcept BaseException:\n    raise ImportError('cannot import name')\n"
+    (tmp_path / "stopped_halfway.py").write_text(source.format("KeyboardInterrupt"))
+    (tmp_path / "broken_halfway.py").write_text(source.format("OSError"))
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        onnx_file.package("stopped_halfway")
+    with pytest.raises(onnx_file.Missing, match="broken_halfway is not installed"):
+        onnx_file.package("broken_halfway")
 
 
 def test_the_verb_writes_a_file_that_can_teach(tmp_path: Path, two_headed: Classifier) -> None:

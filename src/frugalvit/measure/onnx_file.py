@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from frugalvit.errors import SpecError
+from frugalvit.errors import SpecError, interruptible
 
 Predict = Callable[[np.ndarray], np.ndarray]  # image_BCHW in float32 to logits_BC
 Batch = Literal["given", "any"]  # how many pictures a file takes at a time: as many as the example has, or any number
@@ -29,7 +29,8 @@ class Missing(SpecError):
 def package(name: str, extra: str = "bench") -> ModuleType:
     """An optional package, or what to install."""
     try:
-        return importlib.import_module(name)
+        with interruptible():
+            return importlib.import_module(name)
     except ImportError as error:
         raise Missing(f"{name} is not installed: pip install 'frugalvit[{extra}]'") from error
 
@@ -65,7 +66,7 @@ def write_onnx(
 ) -> None:
     """An ONNX file from `image` to `logits`, for pictures of the example's size; `metadata` is text that it carries."""
     refuse_without_exporter()
-    with warnings.catch_warnings(), quiet("torch.onnx"), torch.no_grad():
+    with warnings.catch_warnings(), quiet("torch.onnx"), torch.no_grad(), interruptible():
         warnings.simplefilter("ignore")  # the exporter's own, on what it deprecates in itself
         program = torch.onnx.export(
             OneAnswer(module.eval()).eval(),

@@ -22,7 +22,7 @@ from frugalvit.data.batches import TrainingBatches
 from frugalvit.data.numbered import NumberedBatches
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.store_device import OneSize
-from frugalvit.errors import SpecError
+from frugalvit.errors import SpecError, interruptible
 from frugalvit.training import compiled
 from frugalvit.training.devices import Place
 from frugalvit.training.judgment import copies, judged, kept_where
@@ -216,7 +216,7 @@ class GraphStep(Step):
         reasons = []
         if self.clock.total >= compiled.FROM:
             try:
-                with torch._dynamo.config.patch(recompile_limit=compiled.VARIANTS):
+                with interruptible(), torch._dynamo.config.patch(recompile_limit=compiled.VARIANTS):
                     self.prepared = compiled.compiled(self.prepared, whole=True)
                     if has_binary_maps(self.state.module):  # a whole one takes minutes: each map is a dozen operations
                         compiled.compile_layers(self.state.module)
@@ -236,7 +236,8 @@ class GraphStep(Step):
                 compiled.uncompile_layers(self.state.module)
                 compiled.forget(self.teacher)
         try:
-            self.capture(before)
+            with interruptible():
+                self.capture(before)
         except Exception as error:  # as can a capture, in what a model of the user's does
             reasons.append(f"the step cannot be captured as a CUDA graph ({reason(error)})")
             self.graph, self.update_at_once = None, None
