@@ -90,6 +90,14 @@ def test_a_packed_file_stands_where_a_run_does(folder: Path, tmp_path: Path) -> 
     assert best[0]["name"] == best[1]["name"] and best[0]["probability"] == pytest.approx(best[1]["probability"], abs=1e-3)
 
 
+def test_a_packed_file_away_from_its_run_is_told_its_data_by_name_or_path(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "alone.fvit").write_bytes((folder / "model.fvit").read_bytes())
+    said = bad("evaluate", str(tmp_path / "alone.fvit"))
+    assert "which pictures? Only a run folder, or a packed file in one, can tell. Say --data PATH, or --dataset Digits" in said
+    alone = good("evaluate", str(tmp_path / "alone.fvit"), "--dataset", "Digits")
+    assert alone == good("evaluate", str(folder / "model.fvit"))
+
+
 def test_what_a_packed_file_cannot_do_is_said(folder: Path) -> None:
     packed = str(folder / "model.fvit")
     assert "--head: a packed file answers as it was packed" in bad("evaluate", packed, "--head", "class")

@@ -151,7 +151,11 @@ def split_of(source: Path, data: Path | None, split: str, dataset: str, parts: l
         found = made.dataset.open(split, data)
         return made.subset.pick(found) if isinstance(made.subset, FirstClasses) else found
     if data is None:
-        raise DataError("which pictures? This is no run folder, so say --data PATH.", path="--data")
+        raise DataError(
+            "which pictures? Only a run folder, or a packed file in one, can tell. Say --data PATH, or --dataset Digits for "
+            "those that come along (see `list datasets`).",
+            path="--data",
+        )
     return recognized(data).open(split, data)
 
 
