@@ -9,8 +9,8 @@ CIFAR is a folder of arrays (train_images.npy, test_images.npy, ...). The pieces
     flat twin, pyramid twin                      `affine` and `pyramid` in full precision, with the first seed
     ReActNet-A, ReActNet-18                      convolutional networks of one bit, with the first seed
 
-`--teacher` is a run folder, or a recipe that is trained first, once. Seeds train at the same time. All 50,000 training pictures
-are learned from, and the test pictures measure the finished models; with `--val`, 45,000 and the 5,000 held out. Nothing that
+`--teacher` is a run folder, or a recipe that is trained first, once. Seeds train at the same time. All training pictures
+are learned from, and the test pictures measure the finished models; with `--val`, nine in ten and those held out. Nothing that
 has been measured is trained again, rows of earlier calls stay, and a training that was killed goes on from its checkpoint: so
 the whole can be made in calls of any length, and after `--seconds` none begins a further piece.
 """
@@ -93,7 +93,8 @@ def name_of(arguments: argparse.Namespace) -> str:
 
 
 def page(found: Study, arguments: argparse.Namespace, setup: Setup) -> str:
-    pictures = "45,000 training pictures" if arguments.val else "all 50,000 training pictures"
+    rung = recipe_of(("binaryvit.cifar10",), arguments)
+    pictures = f"{len(opened(rung, arguments.data)['train']):,} training pictures"
     target = f"the probabilities of `{arguments.teacher}` as the only target" if arguments.teacher else "labels as the target"
     words = " ".join([*arguments.override, *arguments.reactnet_override]) or "none"
     head = (

@@ -148,6 +148,19 @@ def cifar(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.parametrize(
+    ("words", "count"), [((), "40"), (("--val",), "30"), (("--override", "data.subset=SeededFraction(0.5)"), "20")]
+)
+def test_the_page_says_how_many_pictures_the_data_holds(
+    words: tuple[str, ...], count: str, cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fixed = ("--data", cifar, "--out", tmp_path / "results", "--runs", tmp_path / "runs", "--device", "cpu", "--only")
+    monkeypatch.setattr(sys, "argv", ["script.py", *map(str, fixed), *words])
+    binary_ladder.main()
+    page = next((tmp_path / "results").glob("*.md")).read_text()
+    assert f"60 passes over {count} training pictures, labels as the target" in page
+
+
 @pytest.mark.slow
 def test_the_script_measures_piece_by_piece_with_a_teacher_or_without(
     cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
