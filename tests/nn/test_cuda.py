@@ -131,7 +131,31 @@ def test_attention_over_few_tokens_equals_the_definition_within_the_rounding_of_
     compare(module, shape, compiled)
 
 
-@pytest.mark.parametrize(("tokens", "hides"), [(17, False), (65, False), (65, True)])
+@pytest.mark.parametrize(
+    ("tokens", "heads", "width", "hides"), [(256, 4, 28, True), (256, 2, 64, True), (256, 2, 56, False), (257, 3, 32, True)]
+)
+def test_attention_over_256_tokens_equals_the_definition_too(tokens: int, heads: int, width: int, hides: bool) -> None:
+    from frugalvit.nn.short_attention import ShortAttention
+
+    torch.manual_seed(0)
+    qkv_BNE = torch.randn(5, tokens, 3 * heads * width, device="cuda").bfloat16().requires_grad_()
+    scale_H = (torch.linspace(0.5, 1.5, heads, device="cuda") * width**-0.5).requires_grad_()
+    grad_BND = torch.randn(5, tokens, heads * width, device="cuda").bfloat16()
+    exact_BNE, exact_H = qkv_BNE.detach().double().requires_grad_(), scale_H.detach().double().requires_grad_()
+    q_BHNK, k_BHNK, v_BHNK = (one.unflatten(-1, (heads, width)).transpose(1, 2) for one in exact_BNE.chunk(3, -1))
+    hidden = torch.eye(tokens, dtype=torch.bool, device="cuda") & hides
+    scores_BHMN = (exact_H[:, None, None] * q_BHNK @ k_BHNK.transpose(-1, -2)).masked_fill(hidden, float("-inf"))
+    wanted_BND = (scores_BHMN.softmax(-1) @ v_BHNK).transpose(1, 2).flatten(2)
+    y_BND = ShortAttention.apply(qkv_BNE, scale_H, hides)
+    y_BND.backward(grad_BND)
+    wanted_BND.backward(grad_BND.double())
+    assert relative(y_BND.double(), wanted_BND) < 0.01
+    assert relative(qkv_BNE.grad.double(), exact_BNE.grad) < 0.015
+    terms_BNE = (exact_BNE * exact_BNE.grad)[..., : heads * width]  # their sum is scale's gradient times scale: it may cancel
+    assert ((scale_H.grad - exact_H.grad) * exact_H).norm() < 0.03 * terms_BNE.norm()
+
+
+@pytest.mark.parametrize(("tokens", "hides"), [(17, False), (65, False), (65, True), (200, True), (257, False)])
 def test_scores_far_below_zero_give_finite_gradients(tokens: int, hides: bool) -> None:
     from frugalvit.nn.short_attention import ShortAttention
 

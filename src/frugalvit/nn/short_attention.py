@@ -16,13 +16,18 @@ import triton.language as tl
 from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
-PLANS = (  # up to so many tokens and so wide heads: queries at a time and warps, forward and backward
+# Up to so many tokens and so wide heads: queries at a time and warps, forward and backward. Looked up at every call, so that a
+# script may try others.
+PLANS: tuple[tuple[int, int, tuple[int, int], tuple[int, int]], ...] = (
     (16, 64, (16, 1), (16, 2)),
     (32, 64, (16, 1), (32, 2)),
     (64, 64, (64, 4), (64, 4)),
     (128, 32, (16, 1), (16, 1)),
     (128, 64, (64, 4), (64, 4)),
+    (272, 32, (64, 4), (32, 8)),  # 256, and what they leave over in the smallest tile
+    (272, 64, (64, 4), (32, 8)),
 )
+FEW = tl.constexpr(128)  # keys of a tile up to which queries are the rows of the scores on the way back
 LOG2E = tl.constexpr(1.4426950408889634)
 
 # fmt: off
@@ -117,6 +122,24 @@ def towards(q, grad, k, v, grad_k, grad_v, grad_q, share, level, scale, query, k
 
 
 @triton.jit
+def towards_many(q, grad, k, v, grad_k, grad_v, grad_q, share, level, scale, query, key, tokens: tl.constexpr,
+    hides: tl.constexpr, ragged: tl.constexpr):
+    """As `towards`, with keys as the rows of the scores.
+
+    Many keys leave registers for few queries only. So turned, all but the last product have enough rows for the tensor cores'
+    large tiles, and weights stay in registers on their way into the sums of k and v.
+    """
+    weights = tl.exp2(tl.dot(k, tl.trans(q)) * scale - level[None, :])
+    if ragged:
+        weights = tl.where((key < tokens)[:, None], weights, 0.0)
+    if hides:
+        weights = tl.where(key[:, None] != query[None, :], weights, 0.0)
+    grad_v = tl.dot(weights.to(k.dtype), grad, grad_v)
+    grad_scores = (weights * (tl.dot(v, tl.trans(grad)) - share[None, :])).to(k.dtype)
+    return tl.dot(grad_scores, q, grad_k), grad_v, tl.dot(tl.trans(grad_scores), k, grad_q)
+
+
+@triton.jit
 def backward_tile(qkv, y, levels, grad_y, grad_qkv, query, k, v, rest_k, rest_v, grad_k, grad_v, rest_grad_k, rest_grad_v,
     grad_factor, factor, tokens: tl.constexpr, inner: tl.constexpr, width: tl.constexpr, hides: tl.constexpr,
     learned: tl.constexpr, tile_keys: tl.constexpr, tile_rest: tl.constexpr, tile_width: tl.constexpr):
@@ -129,8 +152,12 @@ def backward_tile(qkv, y, levels, grad_y, grad_qkv, query, k, v, rest_k, rest_v,
     level = tl.load(levels + query, mask=query < tokens, other=0.0)
     grad_q = tl.zeros(q.shape, tl.float32)
     key, scale = tl.arange(0, tile_keys), factor * LOG2E
-    grad_k, grad_v, grad_q = towards(q, grad, k, v, grad_k, grad_v, grad_q, share, level, scale, query, key,
-        tokens, hides, tokens < tile_keys)
+    if tile_keys > FEW:
+        grad_k, grad_v, grad_q = towards_many(q, grad, k, v, grad_k, grad_v, grad_q, share, level, scale, query, key,
+            tokens, hides, tokens < tile_keys)
+    else:
+        grad_k, grad_v, grad_q = towards(q, grad, k, v, grad_k, grad_v, grad_q, share, level, scale, query, key,
+            tokens, hides, tokens < tile_keys)
     if tile_rest:
         key = tile_keys + tl.arange(0, tile_rest)
         rest_grad_k, rest_grad_v, grad_q = towards(
