@@ -46,6 +46,9 @@ def test_its_tables_are_the_measured_ones() -> None:
     table = README.split("<!-- train_throughput -->\n")[1].split("<!-- end -->")[0]
     assert table.strip() in (ROOT / "docs/results/train_throughput.md").read_text(encoding="utf-8")
     assert table.count("\n") > 3
+    table = README.split("<!-- small_table -->\n")[1].split("<!-- end -->")[0]
+    assert table.strip() in (ROOT / "docs/results/small_table.md").read_text(encoding="utf-8")
+    assert table.count("\n") == 12  # all ten models
     page = (ROOT / "docs/results/packed_latency.md").read_text(encoding="utf-8").split("## AMD EPYC")[1].split("\n## ")[0]
     rows = README.split("<!-- packed_latency -->\n")[1].split("<!-- end -->")[0].splitlines()
     assert len(rows) > 3
