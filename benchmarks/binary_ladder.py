@@ -23,12 +23,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import frugalvit
+from frugalvit.assign import override
 from frugalvit.beginning import opened
 from frugalvit.recipes.find import functions
 from frugalvit.report.environment import short_commit
 from frugalvit.report.progress import Lines
 from frugalvit.report.table import as_markdown
-from frugalvit.spec import override
 from frugalvit.studies.account import time_rows, write_logs
 from frugalvit.studies.binary import ROWS, ladder
 from frugalvit.studies.study import Study

@@ -20,7 +20,7 @@ from frugalvit.cli import app
 SOURCE = Path(frugalvit.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 
-PLAIN = {"handles", "errors", "migrate", "slots", "spec", "outline"}  # the standard library and each other
+PLAIN = {"handles", "errors", "migrate", "slots", "spec", "assign", "outline"}  # the standard library and each other
 ALLOWED = {
     "nn": PLAIN,
     "data": PLAIN,

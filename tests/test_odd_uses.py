@@ -13,6 +13,7 @@ from tests.test_cli import bad, good, run
 from torch import nn
 
 import frugalvit
+from frugalvit.assign import override
 from frugalvit.data.preprocess import Preprocess, opened
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec
 from frugalvit.errors import DataError, FrugalError, SpecError, WeightsError, WeightsNotice
@@ -22,7 +23,7 @@ from frugalvit.nn.model import Model
 from frugalvit.nn.norm import LayerNorm
 from frugalvit.nn.score import HideSelf
 from frugalvit.nn.shape import Shape
-from frugalvit.spec import check, override, swap
+from frugalvit.spec import check, swap
 from frugalvit.weights.files import write_npz
 from frugalvit.zoo.change import resized, with_lsa
 from frugalvit.zoo.deit import deit

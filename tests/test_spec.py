@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from frugalvit.assign import override
 from frugalvit.errors import SpecError
 from frugalvit.nn.attention import Attention
 from frugalvit.nn.block import Block
@@ -14,7 +15,7 @@ from frugalvit.nn.shape import Image
 from frugalvit.outline import describe, every, flatten
 from frugalvit.recipes.find import recipe
 from frugalvit.slots import parts_of
-from frugalvit.spec import decode, encode, override, swap
+from frugalvit.spec import decode, encode, swap
 from frugalvit.zoo.change import with_lsa
 from frugalvit.zoo.deit import deit
 

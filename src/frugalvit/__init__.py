@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 
 # PEP 562: a name is imported when it is first used, so that parts without torch stay without it
 _HOMES = {
+    "frugalvit.assign": ("override",),
     "frugalvit.deploy.classifier": ("Classifier", "load"),
     "frugalvit.deploy.native": ("load_packed",),
     "frugalvit.outline": ("describe",),
@@ -19,13 +20,14 @@ _HOMES = {
     "frugalvit.recipes.find": ("recipe",),
     "frugalvit.run": ("fit", "train"),
     "frugalvit.seeds": ("train_seeds",),
-    "frugalvit.spec": ("decode", "encode", "override", "swap"),
+    "frugalvit.spec": ("decode", "encode", "swap"),
     "frugalvit.weights.load": ("export_weights", "load_weights"),
     "frugalvit.zoo.find": ("model", "models"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 if TYPE_CHECKING:
+    from frugalvit.assign import override as override
     from frugalvit.deploy.classifier import Classifier as Classifier
     from frugalvit.deploy.classifier import load as load
     from frugalvit.deploy.native import load_packed as load_packed
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
     from frugalvit.seeds import train_seeds as train_seeds
     from frugalvit.spec import decode as decode
     from frugalvit.spec import encode as encode
-    from frugalvit.spec import override as override
     from frugalvit.spec import swap as swap
     from frugalvit.weights.load import export_weights as export_weights
     from frugalvit.weights.load import load_weights as load_weights

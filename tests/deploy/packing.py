@@ -17,8 +17,8 @@ from frugalvit.nn.binary_attention import OneBitHeads
 from frugalvit.nn.binary_block import PoolBranch
 from frugalvit.nn.binary_channels import Affine
 from frugalvit.nn.binary_merge import RealMerge
-from frugalvit.nn.conv import BatchNormalized
 from frugalvit.nn.layers import AddPositions, Normalize
+from frugalvit.nn.map_norm import BatchNormalized
 from frugalvit.nn.model import Model
 from frugalvit.nn.readout import Fusion, MeanLogits
 from frugalvit.nn.residual import LayerScale

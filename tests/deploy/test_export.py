@@ -16,6 +16,7 @@ from tests.test_cli import bad, good, run
 from torch import Tensor, nn
 
 import frugalvit
+from frugalvit.assign import override
 from frugalvit.cli.distill import named
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.deploy import export
@@ -26,7 +27,6 @@ from frugalvit.errors import SpecError, WeightsError
 from frugalvit.measure import onnx_file
 from frugalvit.nn.model import Model
 from frugalvit.nn.shape import Shape
-from frugalvit.spec import override
 from frugalvit.teaching import open_teacher
 from frugalvit.training.devices import place_for
 from frugalvit.training.teacher import OnnxTeacher, RunTeacher, Teaching

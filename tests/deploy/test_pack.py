@@ -23,7 +23,7 @@ from frugalvit.deploy.packed_file import encoded, read_packed
 from frugalvit.deploy.simulated import Simulation
 from frugalvit.deploy.verify import noise_for, pack
 from frugalvit.errors import DataError, SpecError, WeightsError
-from frugalvit.nn.conv import BatchNormalized
+from frugalvit.nn.map_norm import BatchNormalized
 from frugalvit.nn.model import Model
 from frugalvit.nn.readout import MeanLogits, OneHead
 from frugalvit.zoo.binaryvit import binary_deit, binaryvit, binaryvit_small_patch4_224

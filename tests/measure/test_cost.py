@@ -4,9 +4,9 @@ import pytest
 import torch
 from benchmarks.model_costs import PUBLISHED_GMACS
 
+from frugalvit.assign import override
 from frugalvit.measure.cost import cost
 from frugalvit.nn.model import Model
-from frugalvit.spec import override
 from frugalvit.zoo.change import with_lsa
 from frugalvit.zoo.find import model
 

@@ -13,8 +13,9 @@ from frugalvit.errors import SpecError
 from frugalvit.measure.cost import cost
 from frugalvit.nn.binary_conv import BareStem, BiRealConv, PooledProjection, ReActConv
 from frugalvit.nn.binary_linear import RealWeights
-from frugalvit.nn.conv import BatchNormalized, MaxPool
+from frugalvit.nn.conv import MaxPool
 from frugalvit.nn.convnet import ConvNet
+from frugalvit.nn.map_norm import BatchNormalized
 from frugalvit.nn.shape import Image, MapShape
 from frugalvit.spec import decode, encode
 from frugalvit.zoo.find import model

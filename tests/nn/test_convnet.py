@@ -16,28 +16,20 @@ from tests.training.runs import StopAt, Stopped, states, tiny, trace
 from torch import Tensor, nn
 
 import frugalvit
+from frugalvit.assign import override
 from frugalvit.data.batch import Batch
 from frugalvit.errors import SpecError
 from frugalvit.measure.cost import cost
 from frugalvit.nn.architecture import Architecture
-from frugalvit.nn.conv import (
-    BatchNorm,
-    Convolution,
-    GroupNorm,
-    MaxPool,
-    Same,
-    Silu,
-    SqueezeExcite,
-    StandardizedConvolution,
-    Symmetric,
-)
+from frugalvit.nn.conv import Convolution, MaxPool, Same, Silu, SqueezeExcite, StandardizedConvolution, Symmetric
 from frugalvit.nn.conv_blocks import BasicBlock, Bottleneck, ConvNorm, InvertedBottleneck, Stem, ZeroPadded
 from frugalvit.nn.conv_stem import ConvStem
 from frugalvit.nn.convnet import ConvNet, MeanMaps
 from frugalvit.nn.init import FanOutUniform, KaimingNormal, Ones, Zeros
+from frugalvit.nn.map_norm import BatchNorm, GroupNorm
 from frugalvit.nn.shape import Image, MapShape
 from frugalvit.run import train
-from frugalvit.spec import decode, encode, override
+from frugalvit.spec import decode, encode
 from frugalvit.training.recipe import Recipe
 from frugalvit.zoo.hybrid import hybrid
 from frugalvit.zoo.resnet import resnet

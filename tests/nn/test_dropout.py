@@ -12,6 +12,7 @@ import torch
 from tests.nn.test_mechanisms import WIDE, naive_attention, naive_gelu, naive_linear, naive_norm, randomized, tokens
 from torch import Tensor, nn
 
+from frugalvit.assign import override
 from frugalvit.errors import SpecError
 from frugalvit.measure.cost import cost
 from frugalvit.nn.attention import Attention
@@ -23,7 +24,7 @@ from frugalvit.nn.model import Model
 from frugalvit.nn.residual import Plain
 from frugalvit.nn.scope import SummaryOnly
 from frugalvit.nn.shape import Shape
-from frugalvit.spec import decode, encode, override
+from frugalvit.spec import decode, encode
 from frugalvit.zoo.find import model
 from frugalvit.zoo.hybrid import hybrid
 from frugalvit.zoo.vit import vit

@@ -13,6 +13,7 @@ from tests.nn.test_mechanisms import WIDE, naive_attention, naive_gelu, naive_li
 from tests.test_matrix import CHANGES, FAMILIES
 from torch import Tensor, nn
 
+from frugalvit.assign import override
 from frugalvit.errors import SpecError
 from frugalvit.measure.cost import cost
 from frugalvit.nn.attention import Attention, SkipAttention
@@ -25,7 +26,7 @@ from frugalvit.nn.residual import FixedCountDepth, FixedCountSum, LayerScale, Pl
 from frugalvit.nn.scope import SummaryOnly, Windows
 from frugalvit.nn.score import MixHeads
 from frugalvit.nn.shape import Shape
-from frugalvit.spec import decode, encode, override
+from frugalvit.spec import decode, encode
 from frugalvit.weights.load import export_weights, load_weights
 from frugalvit.zoo.change import with_fixed_count_depth, with_layer_scale
 from frugalvit.zoo.find import changes, model

@@ -11,20 +11,12 @@ from torch import Tensor, nn
 import frugalvit
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.errors import SpecError
-from frugalvit.nn.conv import (
-    BatchNorm,
-    BatchNormalized,
-    Convolution,
-    MaxPool,
-    Same,
-    Silu,
-    SqueezeExcite,
-    StandardizedConvolution,
-)
+from frugalvit.nn.conv import Convolution, MaxPool, Same, Silu, SqueezeExcite, StandardizedConvolution
 from frugalvit.nn.conv_blocks import BasicBlock, Bottleneck, ConvNorm, InvertedBottleneck, Stem, ZeroPadded
 from frugalvit.nn.convnet import ConvNet, MeanMaps
 from frugalvit.nn.fold import FoldedConvolution, folded
 from frugalvit.nn.init import Ones
+from frugalvit.nn.map_norm import BatchNorm, BatchNormalized
 from frugalvit.nn.shape import Image, MapShape
 from frugalvit.teaching import open_teacher
 from frugalvit.training.devices import Place

@@ -17,6 +17,7 @@ from tests.test_matrix import CHANGES
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from frugalvit.assign import override
 from frugalvit.errors import SpecError
 from frugalvit.measure.cost import cost
 from frugalvit.nn import fp8
@@ -31,7 +32,7 @@ from frugalvit.nn.projection import Apart, Together
 from frugalvit.nn.score import GatePosition
 from frugalvit.nn.shape import Shape
 from frugalvit.recipes import digits as digits_recipes
-from frugalvit.spec import decode, encode, override
+from frugalvit.spec import decode, encode
 from frugalvit.weights.load import export_weights, load_weights
 from frugalvit.zoo.cait import cait
 from frugalvit.zoo.change import with_classes, with_fp8_linears

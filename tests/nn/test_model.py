@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from frugalvit.assign import override
 from frugalvit.errors import SpecError
 from frugalvit.nn.layers import Join
 from frugalvit.nn.model import Model
 from frugalvit.nn.readout import Tokens
-from frugalvit.spec import override
 from frugalvit.zoo.change import with_lsa
 from frugalvit.zoo.deit import deit
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from frugalvit.assign import override
 from frugalvit.nn import trunk
 from frugalvit.nn.attention import Attention
 from frugalvit.nn.block import Block
@@ -19,7 +20,6 @@ from frugalvit.nn.model import Model
 from frugalvit.nn.residual import FixedCountDepth, LayerScale, Plain
 from frugalvit.nn.scope import Windows
 from frugalvit.nn.shape import Shape
-from frugalvit.spec import override
 from frugalvit.zoo.deit import deit
 
 WIDE = Dense(Normal(0.3), Normal(0.3))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from frugalvit.assign import override
 from frugalvit.data.batch import Batch
 from frugalvit.errors import SpecError
 from frugalvit.nn.model import Model
@@ -19,7 +20,7 @@ from frugalvit.objective.loss import CrossEntropy
 from frugalvit.objective.match import MatchedAttention, MatchedTokens
 from frugalvit.objective.objective import Objective, Supervised, Taught, TermSum
 from frugalvit.outline import describe
-from frugalvit.spec import check, decode, encode, override
+from frugalvit.spec import check, decode, encode
 from frugalvit.zoo.convit import convit
 from frugalvit.zoo.deit import deit
 from frugalvit.zoo.resnet import resnet50

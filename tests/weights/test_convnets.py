@@ -12,11 +12,13 @@ import timm
 import torch
 import torchvision
 
+from frugalvit.assign import override
 from frugalvit.errors import WeightsError, WeightsNotice
-from frugalvit.nn.conv import BatchNorm, GroupNorm, Silu
+from frugalvit.nn.conv import Silu
 from frugalvit.nn.conv_blocks import BasicBlock, Bottleneck, Stem
+from frugalvit.nn.map_norm import BatchNorm, GroupNorm
 from frugalvit.nn.network import Network
-from frugalvit.spec import override, swap
+from frugalvit.spec import swap
 from frugalvit.weights.files import write_npz
 from frugalvit.weights.load import export_weights, load_weights
 from frugalvit.weights.published import published, released

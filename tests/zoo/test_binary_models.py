@@ -19,8 +19,8 @@ from frugalvit.nn.binary_block import BinaryBlock
 from frugalvit.nn.binary_channels import Affine, TokenBatchNorm
 from frugalvit.nn.binary_linear import Binary, BinaryMlp, CenteredSigns, RealWeights
 from frugalvit.nn.binary_merge import BinaryMerge, RealMerge
-from frugalvit.nn.conv import BatchNormalized
 from frugalvit.nn.layers import AddPositions, Join, Layer, Normalize
+from frugalvit.nn.map_norm import BatchNormalized
 from frugalvit.nn.model import Model
 from frugalvit.nn.readout import Mean, Tokens
 from frugalvit.nn.residual import LayerScale, Plain

@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image as Pillow
 
 from frugalvit.advise.facts import Facts
+from frugalvit.assign import parse
 from frugalvit.data.dataset import Dataset
 from frugalvit.data.digits import Digits
 from frugalvit.data.recognize import is_wordnet_id, recognized
@@ -16,7 +17,6 @@ from frugalvit.data.source import DatasetPart, Source
 from frugalvit.data.split import NoSplit, Picked
 from frugalvit.errors import DataError, at
 from frugalvit.outline import short
-from frugalvit.spec import parse
 
 LOOKED = 200  # pictures that are decoded, of however many
 KNOWN = {

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from frugalvit.cli.bench_page import Line, row, table, where, write
 from frugalvit.cli.console import (
     AsJson,
     DataPath,
@@ -22,7 +22,6 @@ from frugalvit.cli.console import (
     console,
     own_parts,
     refuse_existing,
-    stderr,
 )
 from frugalvit.cli.show import is_saved, model_or_saved
 from frugalvit.errors import DataError, SpecError
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
 BATCH = {"cpu": 4, "mps": 32, "cuda": 256}  # of a model; a recipe has its own
 ENDINGS = (".json", ".md")
-Row = dict[str, Any]
 
 
 @app.command()
@@ -227,125 +225,3 @@ def environment_of(place: Place) -> dict[str, Any]:
         "precision": place.precision,
         "threads": torch.get_num_threads(),
     }
-
-
-# ------------------------------------------------------------------------------------------------ how it is shown
-
-
-class Line:
-    """One line that changes on a terminal; elsewhere a line for each thing that was measured."""
-
-    def __init__(self, quiet: bool):
-        self.quiet = quiet
-
-    def say(self, text: str) -> None:
-        if not self.quiet and stderr.is_terminal:
-            stderr.print(f"{text} ...".ljust(stderr.width - 1)[: stderr.width - 1], end="\r", markup=False)
-
-    def follow(self, what: str, speeds: Iterator[Speed]) -> Speed:
-        """The last of them."""
-        self.say(f"{what}: first step")
-        found = None
-        for found in speeds:
-            self.say(f"{what}, batch {found.batch}: round {len(found.rounds)}, {found.images_per_second:,.0f} images/s")
-        assert found is not None
-        if not self.quiet and not stderr.is_terminal:
-            stderr.print(f"{what}, batch {found.batch}: {found.images_per_second:,.0f} images/s", markup=False)
-        return found
-
-    def __enter__(self) -> Line:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not self.quiet and stderr.is_terminal:
-            stderr.print(" " * (stderr.width - 1), end="\r")
-
-
-def row(speed: Speed) -> Row:
-    """A measurement as JSON."""
-    import statistics
-
-    return {
-        "what": speed.what,
-        "batch": speed.batch,
-        "images_per_second": speed.images_per_second,
-        "ms": 1e3 * speed.seconds,
-        "ms_p10": 1e3 * speed.quantile(0.1),
-        "ms_p90": 1e3 * speed.quantile(0.9),
-        "rounds": len(speed.rounds),
-        "steps": speed.calls,
-        "waiting": statistics.median(speed.waiting) if speed.waiting else None,
-        "peak_memory_bytes": speed.memory,
-        "first_step_s": speed.first,
-    }
-
-
-def cells(one: Row) -> dict[str, str]:
-    """A row as a reader wants it; what was not measured is left empty."""
-    texts = {
-        "": one["what"],
-        "batch": str(one["batch"]),
-        "images/s": digits(one["images_per_second"]),
-        "ms (p10 to p90)": f"{digits(one['ms'])} ({digits(one['ms_p10'])} to {digits(one['ms_p90'])})",
-    }
-    optional = {
-        "of peak": ("share_of_peak", lambda share: f"{share:.1%}"),
-        "waiting": ("waiting", lambda share: f"{share:.0%}"),
-        "memory": ("peak_memory_bytes", lambda held: f"{held / 2**30:.2f} GiB"),
-        "first step": ("first_step_s", lambda first: f"{first:.2f} s"),
-    }
-    for title, (key, text) in optional.items():
-        texts[title] = "" if one.get(key) is None else text(one[key])
-    return texts
-
-
-def digits(value: float) -> str:
-    """Three of them at least."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def columns(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """Titles and cells, without columns that are empty in every row."""
-    shown = [cells(one) for one in rows]
-    titles = [title for title in shown[0] if any(one[title] for one in shown)]
-    return titles, [[one[title] for title in titles] for one in shown]
-
-
-def table(rows: list[Row]) -> Any:
-    from rich.table import Table
-
-    titles, lines = columns(rows)
-    found = Table(box=None, pad_edge=False)
-    for title in titles:
-        found.add_column(title, justify="right" if title else "left")
-    for line in lines:
-        found.add_row(*line)
-    return found
-
-
-def where(found: dict[str, Any]) -> str:
-    env, compiled = found["environment"], ", compiled" if found.get("compiled") else ""
-    threads = f", {env['threads']} thread{'s' if env['threads'] > 1 else ''}" if env["device"] == "cpu" else ""
-    return f"{env['device_name']} ({env['device']}{threads}), {env['precision']}{compiled}, torch {env['packages']['torch']}"
-
-
-def write(out: Path, found: dict[str, Any]) -> None:
-    from frugalvit.report.files import write_json, write_whole
-
-    if out.suffix == ".json":
-        write_json(out, found)
-        return
-    titles, lines = columns(found["rows"])
-    described = " ".join([found["name"], *found["overrides"]])
-    rule = ["---", *["---:"] * (len(titles) - 1)]
-    text = [
-        f"# {described}",
-        "",
-        f"`frugalvit bench {described}`: {where(found)}, commit {found['environment']['commit'] or 'unknown'}. "
-        f"Medians of {found['rows'][0]['rounds']} rounds.",
-        "",
-        *(f"| {' | '.join(cells)} |" for cells in (titles, rule, *lines)),
-        "",
-        *found["notes"],
-    ]
-    write_whole(out, ("\n".join(text) + "\n").encode())

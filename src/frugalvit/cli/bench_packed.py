@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from frugalvit.cli.bench import Line, Row
+from frugalvit.cli.bench_page import Line, Row
 from frugalvit.cli.console import console
 from frugalvit.cli.packed_page import text, write
 from frugalvit.cli.show import model_or_saved

@@ -49,12 +49,12 @@ def distill(
 
     teaching.teacher.size=384 and the like edit how the teacher is opened; --init starts the student from weights.
     """
+    from frugalvit.assign import override
     from frugalvit.recipes.find import recipe
     from frugalvit.recipes.teach import taught
     from frugalvit.report.progress import display_for
     from frugalvit.run import train
     from frugalvit.seeds import refuse_seeds
-    from frugalvit.spec import override
     from frugalvit.training.teacher import Teaching
 
     for name, given in (("--teacher", teacher), ("--student", student), ("--out", out)):

@@ -134,12 +134,12 @@ def same_classes(data: tuple[str, ...], model: tuple[str, ...]) -> bool:
 
 def split_of(source: Path, data: Path | None, split: str, dataset: str, parts: list[type]) -> Source:
     """The split of the data set that was named, of the run's own, or of what lies at --data."""
+    from frugalvit.assign import parse
     from frugalvit.beginning import refuse_own_data
     from frugalvit.data.dataset import Dataset
     from frugalvit.data.recognize import recognized
     from frugalvit.data.subset import FirstClasses
     from frugalvit.recipes.find import recipe
-    from frugalvit.spec import parse
 
     if dataset:
         with at("--dataset"):

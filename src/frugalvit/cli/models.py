@@ -125,8 +125,8 @@ def import_(
     as_json: AsJson = False,
 ) -> None:
     """Make foreign weights a classifier: a folder with model.safetensors and config.json, which `load` takes."""
+    from frugalvit.assign import parse
     from frugalvit.deploy.adopt import adopt
-    from frugalvit.spec import parse
     from frugalvit.weights.fetch import fetch, fetch_released
     from frugalvit.weights.published import released
     from frugalvit.weights.resample import Resample

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from frugalvit.cli.bench import digits
+from frugalvit.cli.bench_page import digits
 
 LEAST = 0.01  # of the time; shorter steps are shown together
 

@@ -52,7 +52,7 @@ def show(
 
 
 def model_or_saved(name: str, overrides: list[str], parts: list[type]) -> Architecture:
-    from frugalvit.spec import override
+    from frugalvit.assign import override
     from frugalvit.zoo.find import functions, model
 
     if name not in functions() and is_saved(name):

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from frugalvit.assign import override
 from frugalvit.data.preprocess import Preprocess, means_for
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec
 from frugalvit.errors import DataError, SpecError, WeightsError
 from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.norm import LayerNorm
-from frugalvit.spec import override, swap
+from frugalvit.spec import swap
 from frugalvit.weights.fetch import Fetched
 from frugalvit.weights.load import ORIGINS, load_weights
 from frugalvit.weights.published import IMAGENET, Published, published

@@ -18,8 +18,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from frugalvit.measure.bits import TOGETHER, Tally, one_bit_weights, packed_bytes
 from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.attention import MultiHead
-from frugalvit.nn.conv import BatchNormalized
 from frugalvit.nn.foreign import ForeignModel
+from frugalvit.nn.map_norm import BatchNormalized
 from frugalvit.nn.shape import MapShape, Shape
 
 

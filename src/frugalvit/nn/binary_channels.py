@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from frugalvit.nn.conv import BatchNorm, BatchNormalized
 from frugalvit.nn.init import Ones
+from frugalvit.nn.map_norm import BatchNorm, BatchNormalized
 from frugalvit.nn.residual import Plain, StochasticSum
 from frugalvit.nn.shape import Shape
 

@@ -11,8 +11,9 @@ from torch.nn.functional import avg_pool2d, conv2d
 from frugalvit.errors import SpecError, at
 from frugalvit.nn.binary_channels import RPReLU
 from frugalvit.nn.binary_linear import RealProduct, RealWeights, SignedProduct, Signs
-from frugalvit.nn.conv import BatchNorm, Conv, Convolution, MapNorm, MaxPool, Symmetric, windows
+from frugalvit.nn.conv import Conv, Convolution, MaxPool, Symmetric, windows
 from frugalvit.nn.init import FanInUniform, Init, Ones
+from frugalvit.nn.map_norm import BatchNorm, MapNorm
 from frugalvit.nn.quantize import sign
 from frugalvit.nn.shape import Image, MapShape
 

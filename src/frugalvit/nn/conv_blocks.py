@@ -11,8 +11,9 @@ from torch.nn.functional import pad
 
 from frugalvit.errors import SpecError, at
 from frugalvit.nn.binary_conv import BiRealConv, ReActConv
-from frugalvit.nn.conv import BatchNorm, Conv, Convolution, MapNorm, MaxPool, Rectifier, Relu, Silu, SqueezeExcite
+from frugalvit.nn.conv import Conv, Convolution, MaxPool, Rectifier, Relu, Silu, SqueezeExcite
 from frugalvit.nn.init import Init, Ones
+from frugalvit.nn.map_norm import BatchNorm, MapNorm
 from frugalvit.nn.residual import Plain, StochasticSum
 from frugalvit.nn.shape import Image, MapShape
 

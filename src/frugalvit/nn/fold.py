@@ -16,8 +16,9 @@ from torch import Tensor, fx, nn
 from torch.nn.functional import conv2d, linear, pad
 
 from frugalvit.errors import SpecError
-from frugalvit.nn.conv import BatchNormalized, Kernel, Pads, StandardizedKernel
+from frugalvit.nn.conv import Kernel, Pads, StandardizedKernel
 from frugalvit.nn.foreign import ForeignNetwork
+from frugalvit.nn.map_norm import BatchNormalized
 from frugalvit.nn.network import Network
 
 ACTIVE_NORM = "BatchNormAct2d"  # timm's batch norm with an activation inside

@@ -11,11 +11,12 @@ from dataclasses import replace
 from frugalvit.data.augment import Augment, PadCrop
 from frugalvit.data.dataset import Digits
 from frugalvit.nn.architecture import Architecture
-from frugalvit.nn.conv import GroupNorm, MaxPool, Same, Silu
+from frugalvit.nn.conv import MaxPool, Same, Silu
 from frugalvit.nn.conv_blocks import BasicBlock, Stem
 from frugalvit.nn.init import Normal, XavierUniform
 from frugalvit.nn.layers import AddPositions
 from frugalvit.nn.linear import Dense
+from frugalvit.nn.map_norm import GroupNorm
 from frugalvit.nn.model import Model
 from frugalvit.objective.loss import CrossEntropy
 from frugalvit.objective.objective import Objective, Supervised

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from frugalvit import recipes
+from frugalvit.assign import override
 from frugalvit.errors import SpecError, at, suggestion
-from frugalvit.spec import decode, override
+from frugalvit.spec import decode
 from frugalvit.training.recipe import Recipe
 from frugalvit.zoo.find import called
 

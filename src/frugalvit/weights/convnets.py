@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from frugalvit.errors import WeightsError
-from frugalvit.nn.conv import BatchNorm, Convolution, GroupNorm, MapNorm, StandardizedConvolution
+from frugalvit.nn.conv import Convolution, StandardizedConvolution
 from frugalvit.nn.conv_blocks import BasicBlock, Bottleneck, ConvNorm, InvertedBottleneck, Projected, Stem
 from frugalvit.nn.conv_stem import ConvStem
 from frugalvit.nn.convnet import ConvNet, MeanMaps
+from frugalvit.nn.map_norm import BatchNorm, GroupNorm, MapNorm
 from frugalvit.weights.translate import State
 
 Pair = tuple[str, str]  # theirs, ours

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from frugalvit import zoo
+from frugalvit.assign import override, parse
 from frugalvit.errors import SpecError, at, suggestion
 from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.foreign import ForeignModel, Library, usual_image
 from frugalvit.nn.shape import Size, image_of
 from frugalvit.slots import members
-from frugalvit.spec import check, override, parse
+from frugalvit.spec import check
 from frugalvit.zoo import change
 
 T = TypeVar("T")

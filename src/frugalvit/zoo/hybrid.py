@@ -6,13 +6,14 @@ from functools import partial
 
 from frugalvit.nn.attention import Attention
 from frugalvit.nn.block import Block, deepening
-from frugalvit.nn.conv import GroupNorm, MaxPool, Same, StandardizedConvolution
+from frugalvit.nn.conv import MaxPool, Same, StandardizedConvolution
 from frugalvit.nn.conv_blocks import Bottleneck, Stem, stage
 from frugalvit.nn.conv_stem import ConvStem
 from frugalvit.nn.dropout import Drop
 from frugalvit.nn.init import LecunNormal, Normal, XavierUniform, Zeros
 from frugalvit.nn.layers import AddPositions, Join
 from frugalvit.nn.linear import Dense
+from frugalvit.nn.map_norm import GroupNorm
 from frugalvit.nn.mlp import Mlp
 from frugalvit.nn.model import Model
 from frugalvit.nn.readout import Tokens

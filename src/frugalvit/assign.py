@@ -1,0 +1,158 @@
+"""Specs edited by text, as on a command line: `layers[3].attention.heads=4`, each checked against its annotation. No torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import types
+import typing
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from frugalvit.errors import SpecError, at, suggestion, whole_number
+from frugalvit.slots import choices, expected, members, slots
+from frugalvit.spec import plain, read, read_part, shown
+
+T = TypeVar("T")
+
+
+def override(tree: T, *assignments: str) -> T:
+    """The tree with `"layers[3].attention.heads=4"` and the like carried out, each checked against its annotation."""
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        if not equals:
+            raise SpecError(f"'{assignment}' is not of the form path=value, as in layers[3].attention.heads=4.")
+        tree = edit(tree, type(tree), steps(path.strip()), text.strip())
+    return tree
+
+
+def steps(path: str) -> list[str | int]:
+    """`layers[3].attention` as `["layers", 3, "attention"]`."""
+    found: list[str | int] = []
+    for word in path.split("."):
+        name, *indices = word.replace("]", "").split("[")
+        if name:
+            found.append(int(name) if name.isdigit() else name)
+        for index in indices:
+            number = whole_number(index)
+            if number is None and index != "*":
+                raise SpecError(f"'{path}' is not a path; an index is a whole number or *, as in layers[3].attention.heads.")
+            found.append(index if number is None else number)
+    if not found:
+        raise SpecError("an assignment starts with a path, as in layers[3].attention.heads=4.")
+    return found
+
+
+def edit(node: Any, annotation: Any, path: Sequence[str | int], text: str) -> Any:
+    if not path:
+        return parse(text, annotation, node)
+    step, rest = path[0], path[1:]
+    if step == "*":
+        return edit_all(node, annotation, rest, text)
+    if isinstance(step, int):
+        if not isinstance(node, tuple):
+            raise SpecError(f"{shown(node)} is not a list, so it has no entry [{step}].")
+        if not -len(node) <= step < len(node):
+            raise SpecError(f"there is no entry [{step}]; the list has {len(node)} (0 to {len(node) - 1}).")
+        inner = next(typing.get_args(kind) for kind in members(annotation) if typing.get_origin(kind) is tuple)
+        with at(f"[{step}]"):
+            new = edit(node[step], inner[0] if inner[-1] is Ellipsis else inner[step], rest, text)
+        entries = list(node)
+        entries[step] = new
+        return tuple(entries)
+    if not dataclasses.is_dataclass(node) or isinstance(node, type):
+        raise SpecError(f"{shown(node)} has no fields, so there is no '{step}' in it.")
+    fields = slots(type(node))
+    if step not in fields:
+        raise SpecError(f"{type(node).__name__} has no field '{step}'. {suggestion(step, fields)}")
+    with at(step):
+        value = edit(getattr(node, step), fields[step], rest, text)
+    return dataclasses.replace(node, **{step: value})
+
+
+def edit_all(nodes: Any, annotation: Any, path: Sequence[str | int], text: str) -> Any:
+    """Every entry of a list that has the field the path goes on with."""
+    fitting = [i for i, node in enumerate(nodes) if path and hasattr(node, str(path[0]))] if isinstance(nodes, tuple) else []
+    if not fitting:
+        raise SpecError(f"no entry [*] here has '{path[0] if path else ''}'.")
+    for index in fitting:
+        nodes = edit(nodes, annotation, [index, *path], text)
+    return nodes
+
+
+def parse(text: str, annotation: Any, current: Any = None) -> Any:
+    """The value that `text` stands for where `annotation` is expected."""
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        text = text[1:-1]  # quoted as in Python
+    if text.startswith(("{", "[")):
+        try:
+            return read(json.loads(text), annotation, {})
+        except json.JSONDecodeError as error:
+            raise SpecError(f"'{text}' is not JSON: {error.msg} at character {error.pos}.") from error
+    known = choices(annotation)
+    name, _, inner = text.partition("(")
+    if name in known and (text == name or inner.endswith(")")):
+        return read_part({"part": name, **arguments(inner[:-1], known[name])}, annotation, {})
+    if hasattr(current, "parsed"):
+        return current.parsed(text)
+    for kind in members(annotation):
+        found = parse_one(text, kind)
+        if found:
+            return found[0]
+    examples = [f"{name}({text})" for name, kind in known.items() if takes(text, kind)]
+    if examples:
+        cure = f" Write {' or '.join(examples[:2])}."
+    else:
+        cure = f" {suggestion(text, known)}" if known and len(text) > 1 else ""
+    raise SpecError(f"'{text}' does not fit here. Expected {expected(annotation)}.{cure}")
+
+
+def takes(text: str, kind: type) -> bool:
+    """Whether a part's first field is a number, and this is one."""
+    first = next(iter(slots(kind).values()), None)
+    return any(parse_one(text, one) is not None for one in members(first) if one in (int, float))
+
+
+def arguments(text: str, kind: type) -> dict[str, Any]:
+    """The fields in `Epochs(5)` or `Cosine(end=1e-5)`: plain values, in order or by name."""
+    found: dict[str, Any] = {}
+    fields = slots(kind)
+    for position, word in enumerate(word.strip() for word in text.split(",") if word.strip()):
+        name, equals, value = word.partition("=")
+        if not equals:
+            name, value = (list(fields)[position], word) if position < len(fields) else (word, word)
+        if name not in fields:
+            raise SpecError(f"{kind.__name__} has no field '{name}'. {suggestion(name, fields)}")
+        with at(name):
+            found[name] = plain(parse(value.strip(), fields[name]))
+    return found
+
+
+def parse_one(text: str, kind: Any) -> tuple[Any] | None:
+    """The one value in a tuple, or None where the text is not of that kind."""
+    if kind is types.NoneType:
+        return (None,) if text.lower() in ("none", "null") else None
+    if kind is bool:
+        return (text.lower() == "true",) if text.lower() in ("true", "false") else None
+    if kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            return None
+        return (number,) if math.isfinite(number) else None
+    if typing.get_origin(kind) is typing.Literal:
+        return next(((one,) for one in typing.get_args(kind) if str(one) == text), None)
+    if typing.get_origin(kind) is tuple:
+        inner = typing.get_args(kind)
+        words = (
+            [word.strip() for word in text.replace("x", ",").split(",")]
+            if inner[0] in (int, float)
+            else [word.strip() for word in text.split(",")]
+        )
+        inner = (inner[0],) * len(words) if inner[-1] is Ellipsis else inner
+        if len(words) != len(inner):
+            return None
+        found = [parse_one(word, one) for word, one in zip(words, inner, strict=True)]
+        return (tuple(one[0] for one in found if one),) if all(found) else None
+    return (text,) if kind is str else None
