@@ -41,6 +41,7 @@ from frugalvit.recipes.find import recipe
 from frugalvit.report.environment import short_commit
 from frugalvit.training.devices import place_for
 from frugalvit.training.evaluate import Framed, measures
+from script import started
 
 CALIBRATION = 300  # training pictures, NNCF's own number
 
@@ -200,4 +201,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

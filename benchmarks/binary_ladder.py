@@ -34,6 +34,7 @@ from frugalvit.studies.binary import ROWS, ladder
 from frugalvit.studies.study import Study
 from frugalvit.studies.trainings import Setup, key_for, measured
 from frugalvit.training.recipe import Recipe
+from script import started
 
 OTHERS = {  # beside the ladder: a recipe and what it is told
     "flat twin": ("binaryvit.cifar10", "rung=affine", "bits=none"),
@@ -154,4 +155,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +27,7 @@ from frugalvit.report.environment import short_commit
 from frugalvit.report.files import write_json
 from frugalvit.report.progress import Silent
 from frugalvit.studies.timing import time_split
+from script import each_apart, run_apart
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def by_itself(search: Search, name: str, arguments: argparse.Namespace) -> dict[
         words = ["--data", arguments.data, "--passes", arguments.passes, "--device", arguments.device]
         words += ["--commit", arguments.commit, "--together", 1, "--out", folder]
         words += ["--candidate", f"{name}={','.join(chosen(search, arguments)[name])}"]
-        subprocess.run([sys.executable, str(search.script), *map(str, words)], check=True)
+        run_apart([search.script, *words])
         (row,) = json.loads((Path(folder) / f"{search.results}.json").read_text())["rows"]
     return row | {"together": arguments.together}
 
@@ -163,10 +163,8 @@ def search_by_hand(search: Search, description: str | None) -> None:
             keep(row)
 
     if arguments.together > 1 and len(wanted) > 1:
-        with ThreadPoolExecutor(arguments.together) as pool:
-            started = {pool.submit(by_itself, search, name, arguments): name for name in wanted}
-            for finished in as_completed(started):
-                tried(started[finished], finished.result)
+        for name, finished in each_apart(wanted, arguments.together, lambda name: by_itself(search, name, arguments)):
+            tried(name, finished.result)
     else:
         for name in wanted:
             tried(name, partial(trained, search, name, arguments))

@@ -29,6 +29,7 @@ from frugalvit.data.finish import normalize
 from frugalvit.data.mix import SwitchMix
 from frugalvit.data.randomness import Stream
 from frugalvit.measure.captured import Captured, captured
+from script import started
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 CLASSES = 100
@@ -116,4 +117,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

@@ -33,6 +33,7 @@ from frugalvit.studies.trainings import Setup, key_for, measured
 from frugalvit.training.duration import Epochs
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.teacher import RunTeacher
+from script import started
 
 TEACHERS = {"convnet": "convnet.cifar10", "transformer": "small.best_cifar10"}
 STUDENTS = ("none", "soft", "hard", "token")
@@ -133,4 +134,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

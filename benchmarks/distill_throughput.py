@@ -46,6 +46,7 @@ from frugalvit.report.environment import short_commit
 from frugalvit.training.devices import Place, place_for
 from frugalvit.training.teacher import Teacher
 from frugalvit.training.teacher_networks import quicken
+from script import started
 
 DEFAULT = ["resnet50:256:whole", "regnety_160:256:eager"]
 STUDENT = "deit_small_distilled_patch16_224"
@@ -284,4 +285,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

@@ -25,6 +25,8 @@ from frugalvit.measure.captured import captured
 from frugalvit.measure.latency import device_name
 from frugalvit.report.environment import short_commit
 from frugalvit.report.files import write_json
+from frugalvit.training.devices import place_for
+from script import started
 
 MAPS = {  # tokens of a picture, inputs, outputs
     "DeiT-S, one of q, k and v": (197, 384, 384),
@@ -162,7 +164,7 @@ def page(rows: list[dict[str, Any]]) -> str:
         work = row["rows"] * row["inputs"] * row["outputs"]
         bits = took.get("bits")
         cells = [row["map"], row["batch"], f"{row['rows']} x {row['inputs']} to {row['outputs']}"]
-        cells += ["-" if bits is None else f"{bits:.1f}", "-" if bits is None else f"{work / bits / 1e6:.1f}"]
+        cells += ["-" if bits is None else f"{bits:.1f}", "-" if bits is None else f"{work / bits / 1e6:.3g}"]
         cells += [f"{took[way]:.1f}" if way in took else "-" for way in ("bf16", "int8", "fp8")]
         cells.append(f"{bits / min(others):.2f}" if bits is not None and others else "-")
         lines.append(f"| {' | '.join(map(str, cells))} |")
@@ -182,6 +184,9 @@ def main() -> None:
     parser.add_argument("--commit", default=short_commit())
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
+    if min(*arguments.batch, arguments.rounds) < 1:
+        parser.error("--batch and --rounds are 1 or more.")
+    place_for(arguments.device, "auto")  # which says what is wrong with it
     arguments.out.mkdir(parents=True, exist_ok=True)
     rows = []
     for name in arguments.maps:
@@ -194,4 +199,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

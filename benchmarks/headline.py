@@ -27,7 +27,7 @@ import torch
 
 import frugalvit
 from frugalvit.beginning import opened
-from frugalvit.errors import FrugalError
+from frugalvit.measure.latency import device_name
 from frugalvit.nn.architecture import Architecture
 from frugalvit.recipes.teach import taught
 from frugalvit.report.environment import short_commit
@@ -43,6 +43,7 @@ from frugalvit.training.duration import Epochs
 from frugalvit.training.evaluate import Framed, evaluate
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.teacher import RunTeacher, Teaching
+from script import started
 
 SECONDS, PARAMETERS = 540, 10_000_000
 KEPT = ("step", "epoch", "loss", "supervised_class", "distilled_distill", "lr", "val_top1", "time_images_per_second")
@@ -81,6 +82,7 @@ def trained(recipe: Recipe, out: Path, splits: set[str], arguments: argparse.Nam
     began = time.perf_counter()
     data = {name: source for name, source in opened(recipe, arguments.data).items() if name in splits}
     told = out.parent / f"{out.name}.txt"
+    print(f"{out.name}: trains; its progress is in {told}", file=sys.stderr, flush=True)
     with told.open("w", encoding="utf-8") as file:
         run = frugalvit.train(recipe, out=out, data=data, device=arguments.device, display=Lines(file))
     split = time_split(run.path)
@@ -161,8 +163,8 @@ def page(rows: list[dict[str, Any]]) -> str:
         "",
         "`python benchmarks/headline.py` on CIFAR-10, with or without a teacher trained in the same process: seconds are "
         "those of the whole process on one device, from the start of Python on, compiling from an empty cache included. Rows "
-        "with `val` learned from 45,000 training pictures and are measured on the 5,000 others; rows with `test` learned from "
-        "all 50,000, and the finished student has read the test pictures once. No test-time augmentation.",
+        "with `val` are measured on training pictures that were held out; rows with `test` learned from all training pictures, "
+        "and the finished student has read the test pictures once. No test-time augmentation.",
     ]
     alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
@@ -184,6 +186,7 @@ def page(rows: list[dict[str, Any]]) -> str:
             "seed": row["seed"],
             **dict(zip(("student", "teacher"), said_of(row), strict=True)),
             "parameters": f"{row['parameters']:,}",
+            "learned from": f"{row['pictures']['student']['train']:,} pictures",
             "teacher's top-1": f"{row['teacher_top1']:.2f}" if "teacher_top1" in row else "",
             **{name.removeprefix(f"{row['split']}_"): f"{value:.2f}" for name, value in row["results"].items()},
             "seconds": f"{row['total']:.0f} of {row['limit']:g}{'' if row['within'] else ': too long'}",
@@ -223,6 +226,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if min(arguments.passes, arguments.teacher_passes) < 1:
         parser.error("--passes and --teacher-passes are 1 or more.")
+    if arguments.runs is not None and arguments.runs.exists() and any(arguments.runs.iterdir()):
+        parser.error(f"--runs {arguments.runs}: there is something in it. Name an empty folder, or one that is not there.")
     arguments.out.mkdir(parents=True, exist_ok=True)
     saved = arguments.out / "headline.json"
     with tempfile.TemporaryDirectory() as folder:
@@ -230,12 +235,9 @@ def main() -> None:
         os.environ["TRITON_CACHE_DIR"] = str(Path(folder) / "kernels")
         runs = arguments.runs or Path(folder)
         runs.mkdir(parents=True, exist_ok=True)
-        try:
-            row = measured(arguments, runs)
-        except FrugalError as error:
-            sys.exit(f"{type(error).__name__}: {error}")
+        row = measured(arguments, runs)
         write_log(arguments.out / "headline_logs" / f"{log_name(row)}.jsonl", runs)
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    device = device_name(place_for(arguments.device, "auto").device)
     row["where"] = {"device": device, "torch": torch.__version__, "commit": arguments.commit}
     print(json.dumps(row), flush=True)
     told = ("split", "seed", "teacher", "teacher_passes", "student", "way", "passes")
@@ -247,4 +249,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

@@ -25,6 +25,7 @@ import frugalvit
 from frugalvit.measure.latency import device_name, seconds, wait
 from frugalvit.report.environment import short_commit
 from frugalvit.training.devices import place_for
+from script import started
 
 DEFAULT = ["deit_tiny_patch16_224:1024", "deit_small_patch16_224:512", "deit_base_patch16_224:256"]
 DEFAULT += ["convit_small:256", "cait_s24_224:256", "pit_s_224:256", "swin_tiny_patch4_window7_224:256"]
@@ -135,4 +136,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

@@ -50,6 +50,7 @@ from frugalvit.training.duration import Steps
 from frugalvit.training.graph_step import GraphStep
 from frugalvit.training.prepare import prepare
 from frugalvit.training.schedule import Clock, Constant
+from script import started
 
 DEFAULT = ["deit_tiny_patch16_224:256", "deit_small_patch16_224:128", "vit:spt+lsa:128"]
 CLASSES = 10
@@ -338,4 +339,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import frugalvit
 from frugalvit.zoo.change import with_lsa, with_spt
+from script import started
 
 PUBLISHED_GMACS = {
     "deit_tiny_patch16_224": 1.26,
@@ -212,4 +213,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

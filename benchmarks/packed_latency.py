@@ -36,6 +36,7 @@ from frugalvit.measure.latency import device_name
 from frugalvit.measure.peers import RUNTIMES, Missing, PeerFiles, pytorch
 from frugalvit.measure.turns import Times, in_turns, over
 from frugalvit.report.environment import short_commit, version
+from script import started
 
 PACKED = {
     "BinaryViT-S": "binaryvit_small_patch4_224",
@@ -277,4 +278,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

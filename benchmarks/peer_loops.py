@@ -48,6 +48,7 @@ from frugalvit.training.devices import Place, place_for
 from frugalvit.training.optimizer import AdamW, peak_lr
 from frugalvit.training.prepare import prepare
 from frugalvit.training.recipe import Recipe
+from script import started
 
 OURS = "frugalvit"
 PICTURES = 50_000  # of noise, as many as CIFAR-10 has
@@ -328,4 +329,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

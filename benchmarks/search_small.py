@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from candidates import Search, search_by_hand
+from script import started
 
 FLAT = ("early=0", "depth=9", "late=0", "dim=256", "heads=8")
 PYRAMID = ("early=2", "depth=6", "late=4", "dim=192", "heads=4", "mlp_ratio=2.0")
@@ -53,4 +54,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from candidates import Search, search_by_hand
+from script import started
 
 CANDIDATES = {
     "start": (),
@@ -42,4 +43,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

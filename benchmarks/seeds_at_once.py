@@ -35,6 +35,7 @@ from frugalvit.seeds import at_once
 from frugalvit.training.devices import Place, place_for
 from frugalvit.training.prepare import prepare
 from frugalvit.training.recipe import Recipe
+from script import started
 
 DEFAULT = ["small.cifar10", "small.cifar10 add=spt+lsa", "vit.digits batch=128 epochs=600"]
 
@@ -182,4 +183,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

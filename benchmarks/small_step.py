@@ -22,6 +22,7 @@ from frugalvit.data.arrays import ArrayFolder
 from frugalvit.report.environment import short_commit
 from frugalvit.training.devices import place_for
 from frugalvit.training.prepare import prepare
+from script import started
 
 
 def timed(item: str, data: Path, batch: int, steps: int, device: str, path: str) -> dict[str, Any]:
@@ -108,4 +109,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

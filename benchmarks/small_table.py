@@ -15,10 +15,8 @@ import itertools
 import json
 import shutil
 import statistics
-import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +28,7 @@ from frugalvit.report.environment import short_commit
 from frugalvit.report.progress import Lines
 from frugalvit.report.statistics import summarize
 from frugalvit.run import Run
+from script import each_apart, run_apart, started
 
 PAPER = {  # top-1, best epoch: table 2 of arXiv 2112.13492
     "vit:none": 93.58,
@@ -91,7 +90,7 @@ def by_itself(item: str, arguments: argparse.Namespace) -> dict[str, Any]:
     words = ["--data", arguments.data, "--passes", arguments.passes, "--seeds", arguments.seeds, "--device", arguments.device]
     words += ["--runs", arguments.runs, "--commit", arguments.commit, "--out", part]
     words += [word for one in arguments.override for word in ("--override", one)]
-    subprocess.run([sys.executable, __file__, item, *map(str, words)], check=True)
+    run_apart([__file__, item, *words])
     logs = f"small_table_logs/{name}.jsonl"
     (arguments.out / logs).parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(part / logs, arguments.out / logs)
@@ -202,14 +201,12 @@ def main() -> None:
 
     failed: list[str] = []
     if arguments.together > 1:
-        with ThreadPoolExecutor(arguments.together) as pool:
-            started = {pool.submit(by_itself, item, arguments): item for item in arguments.items}
-            for finished in as_completed(started):
-                if finished.exception() is None:
-                    keep(finished.result())
-                else:
-                    print(f"{started[finished]}: {finished.exception()}", file=sys.stderr, flush=True)
-                    failed.append(started[finished])
+        for item, finished in each_apart(arguments.items, arguments.together, lambda item: by_itself(item, arguments)):
+            if finished.exception() is None:
+                keep(finished.result())
+            else:
+                print(f"{item}: {finished.exception()}", file=sys.stderr, flush=True)
+                failed.append(item)
     else:
         for item in arguments.items:
             try:
@@ -227,4 +224,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

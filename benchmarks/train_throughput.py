@@ -34,6 +34,7 @@ import frugalvit
 from frugalvit.measure.captured import captured
 from frugalvit.report.environment import short_commit
 from frugalvit.zoo.change import with_fixed_count_depth, with_fp8_linears
+from script import started
 
 DEFAULT = ["deit_tiny_patch16_224:1024", "deit_small_patch16_224:512", "deit_base_patch16_224:256"]
 DEFAULT += ["convit_small:256", "cait_s24_224:256", "pit_s_224:256", "swin_tiny_patch4_window7_224:256"]
@@ -195,4 +196,4 @@ def page(rows: list[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

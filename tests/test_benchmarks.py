@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 from benchmarks import gpu_bits, inference_throughput, loss_agreement, seeds_at_once, small_table
 
 import frugalvit
+import script
 from frugalvit.errors import FrugalError
 from frugalvit.nn.attention import MultiHead
 from frugalvit.nn.mlp import TwoLayers
@@ -209,7 +211,7 @@ def test_packed_signs_multiply_as_signs_do_and_what_loses_is_said(out: Path, mon
     rows = written(gpu_bits, out, monkeypatch, "--maps", "tiny", "--batch", "1", "--rounds", "2")
     assert rows[0]["not_measured"] == {} and set(rows[0]["microseconds"]) == {"bits", "bf16"}
     page = gpu_bits.page([rows[0] | {"microseconds": {"bits": 3.0, "bf16": 2.0, "fp8": 1.5}, "not_measured": {"int8": "no"}}])
-    assert "| 19 x 64 to 40 | 3.0 | 0.0 | 2.0 | - | 1.5 | 2.00 |" in page and "- tiny, batch 1, int8: no" in page
+    assert "| 19 x 64 to 40 | 3.0 | 0.0162 | 2.0 | - | 1.5 | 2.00 |" in page and "- tiny, batch 1, int8: no" in page
 
 
 def test_a_way_that_computes_something_else_is_not_timed(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,3 +225,42 @@ def test_words_hold_32_signs_each_with_rows_side_by_side() -> None:
     sign_RI = torch.full((2, 64), -1.0)
     sign_RI[0, 0] = sign_RI[0, 33] = sign_RI[1, 31] = 1.0
     assert gpu_bits.packed(sign_RI).tolist() == [[1, -(2**31)], [2, 0]]
+
+
+# ------------------------------------------------------------------------------------------------ how scripts end
+
+
+def test_a_script_says_what_is_wrong_in_one_line_and_ends_as_interrupted(capsys: pytest.CaptureFixture[str]) -> None:
+    def wrong() -> None:
+        raise FrugalError("no such pictures")
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit, match="FrugalError: no such pictures"):
+        script.started(wrong)
+    with pytest.raises(SystemExit) as ended:
+        script.started(interrupted)
+    assert ended.value.code == 130 and capsys.readouterr().err == "stopped\n"
+
+
+def test_processes_end_with_the_script_that_started_them() -> None:
+    """One of two is over, then comes an interrupt: the other is not waited for."""
+    codes = {"quick": "pass", "slow": "import time; time.sleep(600)"}
+    with pytest.raises(KeyboardInterrupt):
+        for name, finished in script.each_apart(codes, 2, lambda name: script.run_apart(["-c", codes[name]])):
+            assert name == "quick" and finished.exception() is None
+            raise KeyboardInterrupt
+    assert not script.running
+
+
+def test_a_process_that_fails_is_told() -> None:
+    (both,) = script.each_apart(["bad"], 1, lambda name: script.run_apart(["-c", "raise SystemExit(3)"]))
+    assert both[0] == "bad" and isinstance(both[1].exception(), subprocess.CalledProcessError)
+
+
+def test_a_benchmark_for_gpus_says_so_where_there_is_none(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(sys, "argv", ["gpu_bits.py", "--out", str(out)])
+    with pytest.raises(FrugalError, match="torch sees no CUDA device here"):
+        gpu_bits.main()

@@ -124,6 +124,16 @@ def test_a_headline_without_a_teacher_is_averaged_over_seeds(
     assert {one.name.partition("-seed-")[2] for one in (tmp_path / "headline_logs").iterdir()} == {"0.jsonl", "1.jsonl"}
 
 
+def test_a_headline_keeps_its_runs_apart_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "teacher").mkdir()
+    with pytest.raises(SystemExit):
+        called(headline, monkeypatch, "--data", tmp_path, "--out", tmp_path, "--runs", tmp_path / "mine")
+    assert "there is something in it" in capsys.readouterr().err
+
+
 def test_a_student_that_is_too_large_is_refused_before_its_teacher_trains(
     cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
