@@ -336,8 +336,28 @@ def test_our_own_small_recipe_may_begin_on_a_finer_grid() -> None:
     ]
     assert blocks == [(16, 16)] * 2 + [(32, 8)] * 3
     assert [one.attention.heads for one in made.model.layers if isinstance(one, Block)] == [2, 2, 4, 4, 4]
-    with pytest.raises(SpecError, match="early: 32 channels, 3 heads"):
-        recipe("small.best_cifar10", "early=1", "dim=32", "heads=3")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("late=-1",), r"best_cifar10.late: -1 blocks. Use 0 and more"),
+        (("early=-1",), r"best_cifar10.early: -1 blocks"),
+        (("depth=0",), r"best_cifar10.depth: 0 blocks"),
+        (("early=3", "depth=0", "late=0"), r"best_cifar10.depth: 0 blocks"),
+        (("dim=31",), r"best_cifar10.dim: 31 channels. Use a multiple of 2"),
+        (("dim=-4",), r"best_cifar10.dim: -4 channels"),
+        (("dim=30",), r"best_cifar10.heads: 4 heads of 30 channels. Use one of \[2, 6, 10, 30\]"),
+        (("heads=3",), r"best_cifar10.heads: 3 heads of 224 channels. Use one of \[2, 4, 8, 14"),
+        (("heads=0", "early=0"), r"best_cifar10.heads: 0 heads of 224 channels. Use one of \[1, 2, 4"),
+        (("local=99",), r"99 of 11 blocks on patches alone. Use 1 to 11\."),
+        (("steps=5",), r"no parameter 'steps'. Say passes=2 or duration=Epochs\(2\) or duration=Steps\(100\)"),
+        (("epochs=5",), r"no parameter 'epochs'. Say passes=2"),
+    ],
+)
+def test_our_own_small_recipe_refuses_in_the_words_it_was_told(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        recipe("small.best_cifar10", *words)
 
 
 def test_our_own_small_recipe_may_be_a_pyramid() -> None:

@@ -56,6 +56,12 @@ def test_a_distilled_model_keeps_its_token_and_the_recipe_survives_json() -> Non
     assert decode(encode(made), Recipe) == made
 
 
+def test_a_model_that_reads_the_mean_is_taught_by_its_class_head() -> None:
+    with pytest.raises(SpecError, match=r"no class token.* hard or soft \(--way hard\)"):
+        taught(recipe("small.best_cifar10"), TEACHING, "token")
+    assert taught(recipe("small.best_cifar10"), TEACHING, "hard").model == recipe("small.best_cifar10").model
+
+
 def test_convnets_have_no_token_and_some_recipes_no_labels() -> None:
     with pytest.raises(SpecError, match=r"has no tokens, so none for a teacher\. Use hard or soft"):
         taught(recipe("digits.resnet"), TEACHING)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from frugalvit.errors import SpecError
+from frugalvit.nn.layers import Join
 from frugalvit.nn.model import Model
 from frugalvit.objective.distill import Distilled, HardLabel, SoftKl
 from frugalvit.objective.objective import Objective, Supervised
@@ -63,4 +64,10 @@ def two_headed(recipe: Recipe) -> Model:
         return model
     if not isinstance(model, Model):
         raise SpecError(f"{type(model).__name__} has no tokens, so none for a teacher. Use hard or soft.", path="recipe.model")
+    if not any(isinstance(layer, Join) and "class" in layer.names for layer in model.layers):
+        raise SpecError(
+            "the model has no class token, beside which a distillation token would join. Learn by its class head instead: "
+            "hard or soft (--way hard). Or give it one by with_class_attention.",
+            path="recipe.model",
+        )
     return with_distillation(model)

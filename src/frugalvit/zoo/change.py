@@ -255,8 +255,8 @@ def patches_first(model: Model, count: int | None = None) -> tuple[Model, int]:
     before = blocks if free else len([layer for layer in layers[: layers.index(joins[0])] if isinstance(layer, Block)])
     count = count if count is not None else before or blocks - 2
     if not 0 < count <= (blocks if free else blocks - 1):
-        behind = "" if free else ", and at least one more behind them for the summary tokens"
-        raise SpecError(f"{count} of {blocks} blocks on patches alone. Use 1 and more{behind}.", path="local")
+        most, why = (blocks, "") if free else (blocks - 1, ": one at least comes behind them, for the summary tokens")
+        raise SpecError(f"{count} of {blocks} blocks on patches alone. Use 1 to {most}{why}.", path="local")
     if count <= before:
         return model, count
     rest = [layer for layer in layers if not isinstance(layer, Join)]

@@ -23,6 +23,7 @@ from frugalvit.zoo import change
 
 T = TypeVar("T")
 SET_BY_KEYWORD = ("resized", "with_classes")  # a model's name is for its parts
+LENGTHS = ("passes", "epochs", "steps", "iterations")  # words that people try for how long a recipe trains
 APART = ("find", "change", "grids", "binarize")  # files of the folder that hold no families
 
 
@@ -174,4 +175,12 @@ def refuse_unknown(names: Iterable[str], known: Iterable[str], fields: Iterable[
     """A plain name is a parameter of the function, or a field of what it returned; a path is looked up there."""
     for name in names:
         if not {".", "["} & set(name) and name not in known and name not in fields:
-            raise SpecError(f"there is no parameter '{name}'. {suggestion(name, {*known, *fields})}")
+            raise SpecError(f"there is no parameter '{name}'. {cure(name, {*known, *fields})}")
+
+
+def cure(name: str, known: set[str]) -> str:
+    """What to write instead; recipes have different words for how long they train."""
+    if name in LENGTHS and "duration" in known:
+        counts = [f"{one}=2" for one in LENGTHS if one in known]
+        return f"Say {' or '.join([*counts, 'duration=Epochs(2)', 'duration=Steps(100)'])}."
+    return suggestion(name, known)
