@@ -114,6 +114,15 @@ def test_show_of_a_recipe_says_what_it_takes_and_what_it_makes() -> None:
     assert "no recipe is called" not in bad("show", "timm:augreg.imagenet21k")
 
 
+def test_show_of_a_path_says_what_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "vit").mkdir()
+    assert "runs: the folder holds no model.safetensors" in bad("show", "runs")
+    assert "runs/none: there is no such folder or file" in bad("show", "runs/none")
+    assert good("show", "vit", "dim=64", "heads=2", "depth=1", "patch=16").startswith("vit\n")
+
+
 def test_show_all_tells_defaults_of_recipes_and_models() -> None:
     words = ("show", "vit.digits", "optimizer=Muon(lr=0.002)", "average=EmaOver")
     text = good(*words)
@@ -350,7 +359,12 @@ def test_the_demo_gives_no_advice_that_its_flags_cannot_follow(tmp_path: Path, m
 
     monkeypatch.setattr("frugalvit.run.train", waiting)
     said = run("demo", cwd=tmp_path).stderr
-    assert "step 20/40  50% waiting" in said
+    assert "step 20/40  50% waiting" in said and "already" not in said
+    (tmp_path / "runs" / "demo").mkdir(parents=True)
+    assert (
+        "there is a runs/demo already, which stays as it is; this demo writes to runs/demo-2"
+        in run("demo", cwd=tmp_path).stderr
+    )
     assert "waiting for data" not in said and "--workers" not in said
 
 

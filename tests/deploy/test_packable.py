@@ -53,6 +53,10 @@ def refused(model: object, crop: float = 0.875, fusion=MeanLogits()) -> str:
 
 
 CASES = {
+    "real blocks behind shifted patches": (
+        frugalvit.model("small_vit_32+spt"),
+        "model.layers[2]: Block computes attention, norms and GELU",
+    ),
     "a convnet": (frugalvit.model("resnet18", classes=7), "model: a ConvNet has no packed form"),
     "shifted patches": (replace(CLASS, tokenizer=ShiftedPatches(4, 20)), "model.tokenizer: ShiftedPatches has no"),
     "oblong patches": (replace(CLASS, tokenizer=Patches((4, 2), 20)), "model.tokenizer.patch: patches of 4 x 2"),

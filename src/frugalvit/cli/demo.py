@@ -57,8 +57,10 @@ def demo(
     from frugalvit.recipes import few_digits
     from frugalvit.report.progress import NoHint, display_for
 
-    out = free_folder(out)
+    asked, out = out, free_folder(out)
     display = display_for(sys.stderr, "quiet" if quiet else "auto", NoHint())  # it has no flag that would help
+    if out != asked:
+        display.note(f"there is a {asked} already, which stays as it is; this demo writes to {out}")
     teacher = timed(few_digits.resnet(), out / "teacher", "1 of 4: the teacher, a small convnet", display)
     alone = timed(few_digits.vit(), out / "alone", "2 of 4: a ViT alone", display)
     taught = few_digits.distilled(teacher=str(out / "teacher"))

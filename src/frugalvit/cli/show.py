@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 import typer
 
 from frugalvit.cli.console import AsJson, Overrides, With, app, console, own_parts
+from frugalvit.errors import SpecError
 
 if TYPE_CHECKING:
     from frugalvit.measure.cost import ModelCost
@@ -59,6 +60,9 @@ def model_or_saved(name: str, overrides: list[str], parts: list[type]) -> Archit
         from frugalvit.deploy.classifier import read_spec
 
         return override(read_spec(Path(name), parts).model, *overrides)
+    if name.partition("+")[0] not in functions() and ":" not in name and ("/" in name or Path(name).is_dir()):
+        there = "the folder holds no model.safetensors" if Path(name).is_dir() else "there is no such folder or file"
+        raise SpecError(f"{there}. Name a finished run, a file, a model or a recipe.", path=name)
     return model(name, *overrides)
 
 

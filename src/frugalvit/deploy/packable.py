@@ -40,8 +40,6 @@ def refuse_unpackable(spec: ClassifierSpec, shapes: Sequence[Shape] | Sequence[M
             path="model",
         )
     with at("model"):
-        with at("tokenizer"):
-            refuse_tokenizer(model.tokenizer)
         begun = False
         for index, (layer, shape) in enumerate(zip(model.layers, shapes, strict=False)):
             assert isinstance(shape, Shape)
@@ -50,6 +48,8 @@ def refuse_unpackable(spec: ClassifierSpec, shapes: Sequence[Shape] | Sequence[M
                     raise SpecError("tokens that join behind blocks have no packed form. Join them before the first block.")
                 refuse_layer(layer, shape)
             begun = begun or isinstance(layer, (BinaryBlock, BinaryMerge, RealMerge))
+        with at("tokenizer"):  # behind the layers: that a model is not of one bit is the first thing to know
+            refuse_tokenizer(model.tokenizer)
         with at("readout"):
             refuse_readout(model.readout)
     if isinstance(spec.fusion, SumSoftmax):
