@@ -60,10 +60,18 @@ def model_or_saved(name: str, overrides: list[str], parts: list[type]) -> Archit
         from frugalvit.deploy.classifier import read_spec
 
         return override(read_spec(Path(name), parts).model, *overrides)
-    if name.partition("+")[0] not in functions() and ":" not in name and ("/" in name or Path(name).is_dir()):
-        there = "the folder holds no model.safetensors" if Path(name).is_dir() else "there is no such folder or file"
+    folder = is_folder(name)
+    if name.partition("+")[0] not in functions() and ":" not in name and ("/" in name or folder):
+        there = "the folder holds no model.safetensors" if folder else "there is no such folder or file"
         raise SpecError(f"{there}. Name a finished run, a file, a model or a recipe.", path=name)
     return model(name, *overrides)
+
+
+def is_folder(name: str) -> bool:
+    try:
+        return bool(name) and Path(name).is_dir()
+    except OSError:  # no path at all
+        return False
 
 
 def is_saved(name: str) -> bool:
