@@ -20,7 +20,16 @@ from frugalvit.cli import app
 SOURCE = Path(frugalvit.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 
-PLAIN = {"handles", "errors", "migrate", "slots", "spec", "assign", "outline"}  # the standard library and each other
+PLAIN = {
+    "handles",
+    "errors",
+    "migrate",
+    "slots",
+    "spec",
+    "assign",
+    "outline",
+    "stopping",
+}  # the standard library and each other
 ALLOWED = {
     "nn": PLAIN,
     "data": PLAIN,

@@ -37,6 +37,7 @@ from frugalvit.report.loggers import check_logger, logger_named
 from frugalvit.report.progress import Display, Silent
 from frugalvit.report.record import RunFolder
 from frugalvit.spec import encode
+from frugalvit.stopping import Stopping
 from frugalvit.training import loop
 from frugalvit.training.devices import place_for
 from frugalvit.training.evaluate import evaluate
@@ -122,12 +123,15 @@ def train(
         begin(training, folder, [start, *notices], display)
         loggers = [logger_named(name, folder.path, described) for name in log]
         display.start(training.clock.total, training.state.step)
+        began = training.state.step
+        told = "" if isinstance(display, Silent) else "stopping at the next record, to save it; once more stops at once"
         try:
-            for record in follow(training, folder, workers, display):
-                folder.append({"step": record.step, **record.values})
-                display.show({"step": record.step, **record.values, "advice": reading_advice(training, workers, record)})
-                for logger in loggers:
-                    logger.log(record.step, record.values)
+            with Stopping(lambda: training.state.step > began, told) as stopping:
+                for record in follow(training, folder, workers, display, stopping):
+                    folder.append({"step": record.step, **record.values})
+                    display.show({"step": record.step, **record.values, "advice": reading_advice(training, workers, record)})
+                    for logger in loggers:
+                        logger.log(record.step, record.values)
         finally:
             display.stop()
             for logger in loggers:
@@ -142,8 +146,8 @@ def fit(recipe: Recipe, data: str | Path | Mapping[str, Source] | None = None, d
     return loop.fit(training.step, training.batches, training.cadence)
 
 
-def follow(training: Training, folder: RunFolder, workers: int, display: Display) -> Iterator[Record]:
-    """The loop's records, with validation added where it is due, and a checkpoint after each that has been used."""
+def follow(training: Training, folder: RunFolder, workers: int, display: Display, stopping: Stopping) -> Iterator[Record]:
+    """The loop's records, with validation added where it is due, and a checkpoint where that is, or where the user stops."""
     state, cadence = training.state, training.cadence
     states = folder.path / "state"
     if state.step and stops(training, state.step):
@@ -158,9 +162,12 @@ def follow(training: Training, folder: RunFolder, workers: int, display: Display
             training.step.notes.clear()
             yield Record(record.step, values)
             ends = stops(training, record.step)
-            if cadence.saves(record.step) or ends:
+            interrupted = stopping.asked and record.step < cadence.total
+            if cadence.saves(record.step) or ends or interrupted:
                 state.save(checkpoint(states, record.step))
                 prune(states, training.recipe.keep)
+            if interrupted:
+                raise KeyboardInterrupt
             if ends:
                 display.note(f"stopped at step {record.step}: no better since step {state.counters['best_step']}")
                 return

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -105,12 +108,19 @@ def read(batches: Dataset[Batch], numbers: range, workers: int) -> Iterator[Batc
         sampler=numbers,
         num_workers=workers,
         generator=torch.Generator(),  # a loader draws a seed for its workers, which use none: not from the global one
-        worker_init_fn=one_thread if workers else None,
+        worker_init_fn=as_worker if workers else None,
         prefetch_factor=4 if workers else None,
     )
     return iter(loader)
 
 
-def one_thread(worker: int) -> None:
-    """Workers share the cores; each one alone must not take all of them."""
+def as_worker(worker: int) -> None:
+    """Workers share the cores, so that none may take all of them; and Ctrl-C is for the process that they work for.
+
+    One whose parent was killed while it started ends here: torch would take whoever adopted it for its parent, and wait.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None and not parent.is_alive():
+        os._exit(1)
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from frugalvit.data.arrays import Arrays
-from frugalvit.data.batches import one_thread
+from frugalvit.data.batches import as_worker
 from frugalvit.data.bounds import require_at_least
 from frugalvit.data.preprocess import MODES
 from frugalvit.data.source import Source
@@ -272,7 +272,7 @@ def decoded(chunks: Chunks, workers: int) -> Iterator[Chunk]:
         shuffle=False,
         num_workers=workers,
         generator=torch.Generator(),  # else it draws a seed for its workers from the global one
-        worker_init_fn=one_thread if workers else None,
+        worker_init_fn=as_worker if workers else None,
         prefetch_factor=2 if workers else None,
     )
     try:

@@ -1,0 +1,126 @@
+"""Ctrl-C loses nothing: the first one is heard at the next record, which is saved; the second ends at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from tests.training.runs import states, tiny, trace
+
+from frugalvit.data.batches import as_worker
+from frugalvit.report.progress import Silent
+from frugalvit.run import train
+from frugalvit.stopping import Stopping
+
+
+class PressesAt(Silent):
+    """Presses Ctrl-C so many times when a record of that step is shown."""
+
+    def __init__(self, step: int, times: int = 1):
+        self.step = step
+        self.times = times
+
+    def show(self, values: dict) -> None:  # type: ignore[type-arg, override]
+        if values["step"] == self.step:
+            for _ in range(self.times):
+                os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("step", [3, 6, 9])  # none of them is due to be saved
+def test_an_interrupted_run_is_saved_where_it_was_and_ends_with_the_same_bits(tmp_path: Path, step: int) -> None:
+    train(tiny("save=Steps(12)"), out=tmp_path / "whole", device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny("save=Steps(12)"), out=tmp_path / "run", device="cpu", display=PressesAt(step))
+    assert [one.stem for one in states(tmp_path / "run")] == [f"step-{step:09d}"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    train(tiny("save=Steps(12)"), out=tmp_path / "run", resume=True, device="cpu")
+    assert trace(tmp_path / "run") == trace(tmp_path / "whole")
+
+
+def test_twice_ends_at_once(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny("save=Steps(12)"), out=tmp_path / "run", device="cpu", display=PressesAt(6, times=2))
+    assert not states(tmp_path / "run")
+
+
+def test_at_the_last_record_the_run_is_finished_anyway(tmp_path: Path) -> None:
+    assert train(tiny(), out=tmp_path / "run", device="cpu", display=PressesAt(24)).summary["step"] == 24
+
+
+def test_where_nothing_can_be_lost_it_ends_at_once() -> None:
+    with pytest.raises(KeyboardInterrupt), Stopping(lambda: False):
+        os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_handlers_of_the_program_and_other_threads_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    try:
+        with Stopping(lambda: True) as stopping:
+            os.kill(os.getpid(), signal.SIGINT)
+        assert heard == [signal.SIGINT] and not stopping.asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+    found: list[object] = []
+
+    def elsewhere() -> None:
+        with Stopping(lambda: True):
+            found.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert found == [signal.default_int_handler]
+
+
+def test_a_command_and_its_workers_hear_ctrl_c_and_save(tmp_path: Path) -> None:
+    """The terminal sends it to all processes of the command."""
+    words = ["train", "vit.digits", "dim=16", "depth=1", "epochs=2000", "save=Epochs(1000)", "log_every=5", "path=plain"]
+    command = [sys.executable, "-m", "frugalvit", *words, "--workers", "1", "--device", "cpu", "--out", str(tmp_path / "run")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True) as process:
+        log, began = tmp_path / "run" / "metrics.jsonl", time.monotonic()
+        while not (log.exists() and log.read_text().count("\n") > 2) and time.monotonic() - began < 90:
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.stderr is not None
+        said = process.stderr.read().decode()
+        assert process.wait(60) == 130
+    assert "stopping at the next record, to save it; once more stops at once" in said and "Traceback" not in said
+    assert "the same command with --resume goes on from the newest checkpoint" in said
+    assert len(states(tmp_path / "run")) == 1
+
+
+def orphaned(folder: Path) -> None:
+    """Starts a worker and is killed before it is ready."""
+    context = multiprocessing.get_context("fork")
+    worker = context.Process(target=late_worker, args=(folder,))
+    worker.start()
+    (folder / "pid").write_text(str(worker.pid))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def late_worker(folder: Path) -> None:
+    while os.getppid() != 1 and multiprocessing.parent_process().is_alive():  # type: ignore[union-attr]
+        time.sleep(0.01)
+    as_worker(0)
+    (folder / "waits").write_text("for what nobody will ask")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+def test_a_worker_whose_parent_was_killed_while_it_started_ends(tmp_path: Path) -> None:
+    parent = multiprocessing.get_context("fork").Process(target=orphaned, args=(tmp_path,))
+    parent.start()
+    parent.join()
+    proc, began = Path("/proc") / (tmp_path / "pid").read_text(), time.monotonic()
+    while proc.exists() and time.monotonic() - began < 20:
+        time.sleep(0.02)
+    assert not proc.exists() and not (tmp_path / "waits").exists()
