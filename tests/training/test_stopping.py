@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,17 @@ from frugalvit.data.batches import as_worker
 from frugalvit.report.progress import Silent
 from frugalvit.run import train
 from frugalvit.stopping import Stopping
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """Also where tests run in the background of a shell, which has Ctrl-C ignored there."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+COMMAND = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from frugalvit.cli import main; main()"
 
 
 class PressesAt(Silent):
@@ -81,10 +93,16 @@ def test_handlers_of_the_program_and_other_threads_are_left_alone(monkeypatch: p
     assert found == [signal.default_int_handler]
 
 
+def test_where_ctrl_c_is_ignored_it_stays_so(tmp_path: Path) -> None:
+    """A training in the background of a shell."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert train(tiny(), out=tmp_path / "run", device="cpu", display=PressesAt(6)).summary["step"] == 24
+
+
 def test_a_command_and_its_workers_hear_ctrl_c_and_save(tmp_path: Path) -> None:
     """The terminal sends it to all processes of the command."""
-    words = ["train", "vit.digits", "dim=16", "depth=1", "epochs=2000", "save=Epochs(1000)", "log_every=5", "path=plain"]
-    command = [sys.executable, "-m", "frugalvit", *words, "--workers", "1", "--device", "cpu", "--out", str(tmp_path / "run")]
+    words = ["train", "vit.digits", "dim=16", "depth=1", "epochs=400", "save=Epochs(300)", "log_every=5", "path=plain"]
+    command = [sys.executable, "-c", COMMAND, *words, "--workers", "1", "--device", "cpu", "--out", str(tmp_path / "run")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True) as process:
         log, began = tmp_path / "run" / "metrics.jsonl", time.monotonic()
         while not (log.exists() and log.read_text().count("\n") > 2) and time.monotonic() - began < 90:
