@@ -34,6 +34,7 @@ from frugalvit.nn.tokenizer import ShiftedPatches
 from frugalvit.objective.loss import CrossEntropy, SigmoidCrossEntropy
 from frugalvit.recipes import augreg, cait, convit, deit, small, vit
 from frugalvit.recipes.find import recipe
+from frugalvit.recipes.pyramid import grid_of
 from frugalvit.spec import swap
 from frugalvit.training.devices import place_for
 from frugalvit.training.duration import Epochs, Fraction, Steps
@@ -310,7 +311,7 @@ def test_our_own_small_recipe_fits_any_picture_of_28_to_96_pixels(image: int) ->
     [(28, 1, 28, 4), (31, 1, 32, 4), (50, 1, 50, 5), (28, 2, 32, 4), (32, 2, 32, 4), (50, 2, 48, 6), (60, 2, 60, 6)],
 )
 def test_a_grid_is_near_eight_by_eight_and_can_be_halved(image: int, halves: int, side: int, patch: int) -> None:
-    assert small.grid_of(image, halves, halves) == (side, patch)
+    assert grid_of(image, halves, halves) == (side, patch)
 
 
 @pytest.mark.parametrize("image", [27, 97])

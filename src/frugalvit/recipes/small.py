@@ -9,7 +9,6 @@ The paper reports the best epoch's accuracy on the test pictures; here they are 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Literal
 
 from frugalvit.data.augment import Augment, Flip, PadCrop
@@ -21,22 +20,17 @@ from frugalvit.data.mix import SwitchMix
 from frugalvit.data.randaugment import RandAugment
 from frugalvit.data.trivialaugment import TrivialAugment
 from frugalvit.errors import SpecError
-from frugalvit.nn.attention import Attention
-from frugalvit.nn.block import Block, dropping
-from frugalvit.nn.layers import Layer
 from frugalvit.nn.model import Model
-from frugalvit.nn.pooling import MergePatches
 from frugalvit.objective.loss import CrossEntropy
 from frugalvit.objective.objective import Objective, Supervised
-from frugalvit.spec import swap
+from frugalvit.recipes.pyramid import pyramid
 from frugalvit.training.average import EmaOver
 from frugalvit.training.duration import Epochs, Fraction
 from frugalvit.training.optimizer import AdamW, AllParameters, Muon, Optimizer
 from frugalvit.training.recipe import Data, Recipe
 from frugalvit.training.schedule import Cosine
-from frugalvit.zoo.change import with_gpsa, with_lsa, with_mean_readout, with_spt
+from frugalvit.zoo.change import with_gpsa, with_lsa, with_spt
 from frugalvit.zoo.small import small_cait, small_pit, small_swin, small_t2t, small_vit
-from frugalvit.zoo.vit import vit
 
 Family = Literal["vit", "cait", "pit", "swin", "t2t"]
 Added = Literal["none", "spt", "lsa", "spt+lsa"]
@@ -152,31 +146,12 @@ def best_cifar10(
     if not 28 <= image <= 96:
         raise SpecError(f"{image} pixels. Use 28 to 96; for other pictures see `frugalvit advise`.", path="image")
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-    refuse_blocks(early, depth, late)
-    refuse_heads(dim, heads, part=2 if early else 1)
-    side, patch = grid_of(image, patches_of=2 if early else 1, grids_of=2 if late else 1)
-    first = 2 if early else 1  # how much finer and narrower than the `depth` blocks the model begins
-    spec = vit(
-        dim=dim // first,
-        heads=heads // first,
-        depth=early + depth + late,
-        patch=patch // first,
-        image=side,
-        classes=None,
-        mlp_ratio=mlp_ratio,
-    )
-    if early or late:
-        spec = with_mean_readout(spec)
-    if late:
-        spec = merged_behind(spec, early + depth)
-    if early:
-        spec = merged_behind(spec, early)
-    spec = replace(spec, layers=even_depth(spec.layers, drop_path))
+    spec = pyramid(image, dim, heads, early, depth, late, mlp_ratio, drop_path)
     for change in ADDED[add]:
         spec = change(spec)
     if local:
         spec = with_gpsa(spec, local)
-    steps = Augment((Flip(0.5), PadCrop(side // 8), POLICIES[augment]))
+    steps = Augment((Flip(0.5), PadCrop(spec.image.height // 8), POLICIES[augment]))
     mix = SwitchMix(mixup_alpha=0.8, cutmix_alpha=1.0, probability=mixed, switch=0.5)
     rates: dict[str, Optimizer] = {
         "muon": Muon(lr, weight_decay=weight_decay),
@@ -196,52 +171,6 @@ def best_cifar10(
         save=Epochs(50),
         log_every=100,
     )
-
-
-def refuse_blocks(early: int, depth: int, late: int) -> None:
-    for name, count in (("early", early), ("late", late)):
-        if count < 0:
-            raise SpecError(f"{count} blocks. Use 0 and more.", path=name)
-    if depth < 1:
-        raise SpecError(f"{depth} blocks between the early and the late ones. Use 1 and more.", path="depth")
-
-
-def refuse_heads(dim: int, heads: int, part: int) -> None:
-    """Raise unless heads have equally many channels, also where width and heads are divided by `part`."""
-    if dim < 1 or dim % part:
-        raise SpecError(f"{dim} channels. Use {'1 and more' if part == 1 else f'a multiple of {part}'}.", path="dim")
-    if heads < 1 or heads % part or dim % heads:
-        fitting = [one for one in range(part, dim + 1, part) if dim % one == 0]
-        raise SpecError(f"{heads} heads of {dim} channels. Use one of {fitting}.", path="heads")
-
-
-def grid_of(image: int, patches_of: int, grids_of: int) -> tuple[int, int]:
-    """The model's side and its patch: the grid nearest to 8 x 8, of 6 to 10 a side, whose side is nearest to the picture's.
-
-    Patches are multiples of `patches_of` pixels and a grid's sides of `grids_of` patches, so that both can be halved.
-    """
-    grids = [grid for grid in range(6, 11) if grid % grids_of == 0]
-    patches = range(2, 17, patches_of)
-
-    def distance(one: tuple[int, int]) -> tuple[int, int, int]:
-        grid, patch = one
-        return abs(grid * patch - image), abs(grid - 8), -grid
-
-    grid, patch = min(((grid, patch) for grid in grids for patch in patches), key=distance)
-    return grid * patch, patch
-
-
-def merged_behind(spec: Model, early: int) -> Model:
-    """The model with tokens merged by fours behind `early` blocks, and twice the heads from there on."""
-    blocks = [place for place, layer in enumerate(spec.layers) if isinstance(layer, Block)]
-    behind = blocks[early]
-    rest = swap(spec.layers[behind:], Attention, lambda one: replace(one, heads=2 * one.heads))
-    return replace(spec, layers=(*spec.layers[:behind], MergePatches(), *rest))
-
-
-def even_depth(layers: tuple[Layer, ...], drop: float) -> tuple[Layer, ...]:
-    """The layers with the same drop rate in every block."""
-    return tuple(dropping(layer, drop) if isinstance(layer, Block) else layer for layer in layers)
 
 
 def cifar100(
