@@ -124,9 +124,8 @@ def train(
         loggers = [logger_named(name, folder.path, described) for name in log]
         display.start(training.clock.total, training.state.step)
         began = training.state.step
-        told = "" if isinstance(display, Silent) else "stopping at the next record, to save it; once more stops at once"
         try:
-            with Stopping(lambda: training.state.step > began, told) as stopping:
+            with Stopping(lambda: training.state.step > began) as stopping:
                 for record in follow(training, folder, workers, display, stopping):
                     folder.append({"step": record.step, **record.values})
                     display.show({"step": record.step, **record.values, "advice": reading_advice(training, workers, record)})

@@ -10,16 +10,17 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+HEARD = b"\nstopping at the next record, to save it; once more stops at once\n"
+
 
 class Stopping:
-    """Listens inside `with`. `pending` says whether there is anything to lose yet, and `tell` a line to the user, if anything.
+    """Listens inside `with`, and says that it has heard, also to a quiet run. `pending`: whether there is anything to lose yet.
 
     Only a program's main thread hears signals. In others, and where the program has a handler of its own, all is as it was.
     """
 
-    def __init__(self, pending: Callable[[], bool], tell: str = ""):
+    def __init__(self, pending: Callable[[], bool]):
         self.pending = pending
-        self.tell = tell
         self.asked = False
         self.before: Any = None
 
@@ -37,6 +38,5 @@ class Stopping:
         if self.asked or not self.pending():
             raise KeyboardInterrupt
         self.asked = True
-        if self.tell:
-            with contextlib.suppress(OSError):
-                os.write(2, f"\n{self.tell}\n".encode())  # whoever was writing to the console is interrupted too
+        with contextlib.suppress(OSError):
+            os.write(2, HEARD)  # and not by `print`: whoever was writing to the console is interrupted too
