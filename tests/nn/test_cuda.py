@@ -115,6 +115,8 @@ SHORT = {
     "sixteen tokens": (Attention(3), Shape(96, 4, 4)),
     "wide heads": (Attention(2), Shape(128, 7, 11)),
     "two tokens": (Attention(2, before=(HideSelf(),)), Shape(48, 1, 2)),
+    "LSA over 256 tokens": (Attention(2, scale=LearnedScale(), before=(HideSelf(),)), Shape(112, 16, 16)),
+    "LSA over 225 tokens": (Attention(3, scale=LearnedScale(), before=(HideSelf(),)), Shape(96, 15, 15)),
 }
 
 

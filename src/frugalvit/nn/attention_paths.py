@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from frugalvit.nn.attention import MultiHead
 
 LONGEST, WIDEST = 128, 64  # tokens and the width of a head up to which `short_attention` is the fastest
+LONGEST_LSA = 256  # with LSA's mask or scale, for which the libraries' kernels take more than twice as long there
 LEAST = 1 << 24  # numbers in q, k and v of a batch from which `attention_gradient` pays
 
 
@@ -37,7 +38,8 @@ def can_be_short(attention: MultiHead) -> bool:
     scaled = isinstance(attention.scale, (FixedTemperature, LearnedTemperature))
     if not (plain and scaled and is_joined(attention)):
         return False
-    return attention.tokens <= LONGEST and width_of(attention) <= WIDEST and has_kernel("short_attention")
+    longest = LONGEST_LSA if len(before) or isinstance(attention.scale, LearnedTemperature) else LONGEST
+    return attention.tokens <= longest and width_of(attention) <= WIDEST and has_kernel("short_attention")
 
 
 def can_be_whole(attention: MultiHead) -> bool:

@@ -24,7 +24,7 @@ PLANS: tuple[tuple[int, int, tuple[int, int], tuple[int, int]], ...] = (
     (64, 64, (64, 4), (64, 4)),
     (128, 32, (16, 1), (16, 1)),
     (128, 64, (64, 4), (64, 4)),
-    (272, 32, (64, 4), (32, 8)),  # 256, and what they leave over in the smallest tile
+    (272, 32, (64, 4), (16, 4)),  # 256, and what they leave over in the smallest tile
     (272, 64, (64, 4), (32, 8)),
 )
 FEW = tl.constexpr(128)  # keys of a tile up to which queries are the rows of the scores on the way back
