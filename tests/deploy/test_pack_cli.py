@@ -77,6 +77,22 @@ def test_json_has_every_number(folder: Path, tmp_path: Path) -> None:
     assert found["pictures_of"] == "val of the data of the run"
 
 
+def test_the_pictures_to_compare_on_may_be_another_data_set_s(folder: Path, tmp_path: Path) -> None:
+    classifier_of(binary_deit(dim=16, heads=2, depth=1, patch=4, image=8, channels=1, classes=7)).save(tmp_path / "saved")
+    found = json.loads(good("pack", str(tmp_path / "saved"), "--dataset", "Digits", "--pictures", "20", "--json"))
+    assert found["pictures_of"] == "val of Digits" and found["pictures"] == 20
+    pictures = tmp_path / "pictures"
+    for place in ("val/a", "val/b"):
+        (pictures / place).mkdir(parents=True)
+        Pillow.fromarray(np.full((9, 12), 200, np.uint8)).save(pictures / place / "0.png")
+    words = ("--out", str(tmp_path / "a.fvit"), "--dataset", "ImageFolder")
+    found = json.loads(good("pack", str(folder), *words, "--data", str(pictures), "--json"))
+    assert found["pictures_of"] == f"val of ImageFolder at {pictures}" and found["pictures"] == 2
+    words = ("--out", str(tmp_path / "b.fvit"), "--dataset")
+    assert "--dataset.--data: where is the data?" in bad("pack", str(folder), *words, "ImageFolder")
+    assert "--dataset: 'Digit' does not fit here" in bad("pack", str(folder), *words, "Digit")
+
+
 def test_a_packed_file_stands_where_a_run_does(folder: Path, tmp_path: Path) -> None:
     measured = [json.loads(good("evaluate", str(one), "--json")) for one in (folder, folder / "model.fvit")]
     assert measured[0]["pictures"] == measured[1]["pictures"] > 100

@@ -147,7 +147,7 @@ def split_of(source: Path, data: Path | None, split: str, dataset: str, parts: l
     if (source / "recipe.json").exists():
         made = recipe(str(source), parts=parts).data
         if data is not None:
-            refuse_own_data(made.dataset, "measure on your own with `evaluate --dataset ImageFolder`")
+            refuse_own_data(made.dataset, "name your own with --dataset ImageFolder")
         found = made.dataset.open(split, data)
         return made.subset.pick(found) if isinstance(made.subset, FirstClasses) else found
     if data is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frugalvit.cli.console import AsJson, DataPath, With, app, console, own_parts, stderr
+from frugalvit.cli.console import AsJson, DataPath, DatasetName, With, app, console, own_parts, stderr
 from frugalvit.cli.evaluating import Head, loaded, split_of
 from frugalvit.errors import DataError, SpecError
 
@@ -27,6 +27,7 @@ def pack(
     half: Annotated[bool, typer.Option("--half", help="Positions and heads in 16 bits: a smaller file.")] = False,
     head: Head = "",
     data: DataPath = None,
+    dataset: DatasetName = "",
     pictures: Annotated[int, typer.Option("--pictures", min=1, help="How many to compare the answers on.")] = 256,
     least: Annotated[
         float, typer.Option("--least", min=0, max=100, help="Equal best classes in percent, at the least.")
@@ -36,7 +37,7 @@ def pack(
 ) -> None:
     """Pack a binary model into one file that runs without PyTorch, and compare its answers with the model's.
 
-    The pictures are those of the run's validation split, or at --data; noise where there are none.
+    The pictures are those of the run's validation split, at --data or of --dataset; noise where there are none.
     """
     from frugalvit.cli.answering import told
     from frugalvit.deploy.packable import refuse_unpackable
@@ -52,7 +53,7 @@ def pack(
     parts = own_parts(with_ or [])
     classifier = loaded(source, head, parts)
     refuse_unpackable(classifier.spec, classifier.module.shapes)
-    image_BHWC, of = pictures_of(classifier, folder, data, pictures, parts)
+    image_BHWC, of = pictures_of(classifier, folder, data, dataset, pictures, parts)
     if not as_json:
         stderr.print(f"comparing answers on {len(image_BHWC)} pictures: {of} ...", markup=False)
     name = name_of(classifier, folder)
@@ -73,20 +74,21 @@ def pack(
 
 
 def pictures_of(
-    classifier: Classifier, folder: Path, data: Path | None, count: int, parts: list[type]
+    classifier: Classifier, folder: Path, data: Path | None, dataset: str, count: int, parts: list[type]
 ) -> tuple[np.ndarray, str]:
     """image_BHWC to compare on, and where they come from."""
     from frugalvit.deploy.verify import noise_for
 
+    named = " at ".join(str(one) for one in (dataset, data) if one)
     for split in ("val", "test"):
         try:
-            image_BHWC = framed(split_of(folder, data, split, "", parts), classifier, count)
+            image_BHWC = framed(split_of(folder, data, split, dataset, parts), classifier, count)
             if len(image_BHWC):
-                return image_BHWC, f"{split} of {data or 'the data of the run'}"
+                return image_BHWC, f"{split} of {named or 'the data of the run'}"
         except DataError:
-            if data is not None and split == "test":
+            if named and split == "test":
                 raise
-    return noise_for(classifier, count), "noise, since no data could be opened; say --data PATH for real ones"
+    return noise_for(classifier, count), "noise, since no data could be opened; say --data PATH or --dataset NAME for real ones"
 
 
 def framed(source: Source, classifier: Classifier, count: int) -> np.ndarray:
