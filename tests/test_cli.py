@@ -114,6 +114,31 @@ def test_show_of_a_recipe_says_what_it_takes_and_what_it_makes() -> None:
     assert "no recipe is called" not in bad("show", "timm:augreg.imagenet21k")
 
 
+def test_show_of_a_recipe_counts_what_its_model_costs() -> None:
+    spec = frugalvit.recipe("small.cifar100").model
+    costs = frugalvit.cost(spec)
+    text = good("show", "small.cifar100")
+    assert f"\nThe model for 100 classes: {costs.parameters:,} parameters, {costs.macs / 1e6:,.1f} M MACs a picture\n" in text
+    text = good("show", "binaryvit.digits")
+    assert "\nThe model for 10 classes (an example: the data decide): 82,828 parameters, 1.7 M MACs a picture; OPs 0" in text
+    data = json.loads(good("show", "binaryvit.digits", "model.classes=7", "--json"))["costs"]
+    assert data["classes"] == 7 and data["parameters"] < 82_828 and data["bops"] > 0 and data["ops"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("image=54", "data.dataset=ArrayFolder"), "ArrayFolder: pictures of 54 x 54 pixels are resized to 48 x 48"),
+        (("image=54",), "Cifar10: pictures of 32 x 32 pixels are resized to 48 x 48"),
+        (("image=48", "data.dataset=ArrayFolder"), ""),
+        ((), ""),
+    ],
+)
+def test_show_says_where_pictures_are_resized(words: tuple[str, ...], said: str) -> None:
+    text = good("show", "small.best_cifar10", "depth=1", "early=1", "late=1", *words)
+    assert said in text and ("are resized to" in text) == bool(said)
+
+
 def test_show_of_a_path_says_what_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()

@@ -150,6 +150,18 @@ def test_a_split_of_its_own_is_measured_at_the_end(tmp_path: Path) -> None:
     assert "test: its classes are not those of train (missing: night; extra: nacht)" in text
 
 
+def test_training_says_that_pictures_are_resized(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    for split, count in (("train", 16), ("val", 4), ("test", 4)):
+        np.save(tmp_path / f"{split}_images.npy", generator.integers(0, 256, (count, 54, 54, 3), dtype=np.uint8))
+        np.save(tmp_path / f"{split}_labels.npy", np.arange(count) % 2)
+    sizes = ["image=54", "dim=16", "heads=2", "depth=1", "early=1", "late=1", "batch=8", "passes=1"]
+    words = ["train", "small.best_cifar10", *sizes, "data.dataset=ArrayFolder", "--data", str(tmp_path), "--device", "cpu"]
+    done = run(*words, "--out", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("note: pictures of 54 x 54 pixels are resized to 48 x 48, which the model takes") == 1
+
+
 # ------------------------------------------------------------------------------------------------ digits
 
 

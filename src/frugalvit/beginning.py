@@ -37,6 +37,7 @@ from frugalvit.training.duration import Duration
 from frugalvit.training.loop import Record
 from frugalvit.training.one_bit import precision_of
 from frugalvit.training.optimizer import Sgd, peak_lr
+from frugalvit.training.paths import Unfit, one_size
 from frugalvit.training.prepare import Training
 from frugalvit.training.recipe import Recipe, filled, preprocess_of
 from frugalvit.training.schedule import Clock
@@ -256,8 +257,7 @@ def cautions(training: Training) -> Iterator[str]:
         f"{len(training.sources['train'])} pictures, {recipe.pictures} a step, {training.clock.total} steps; "
         f"peak learning rate {peak:.3g}; {training.place.device}, {precision_of(training.state.module, training.place)}"
     )
-    if training.note:
-        yield training.note
+    yield from filter(None, (training.note, resizing(training)))
     if recipe.batch > len(training.sources["train"]):
         yield f"caution: {recipe.batch} pictures a batch are more than there are, so that some repeat within it"
     warm_up = getattr(recipe.schedule, "warmup", None)
@@ -272,6 +272,14 @@ def cautions(training: Training) -> Iterator[str]:
         kind = "SGD" if isinstance(recipe.optimizer, Sgd) else type(recipe.optimizer).__name__
         known = f"what is known to work with {kind}, {low:g} to {high:g}"
         yield f"caution: a learning rate of {per:.2g} per 256 pictures is outside {known}"
+
+
+def resizing(training: Training) -> str:
+    """A word where the pictures have one size and the model takes another; photographs of several are always resized."""
+    try:
+        return training.preprocess.resizing(*one_size(training.sources["train"]))
+    except Unfit:
+        return ""
 
 
 def reading_advice(training: Training, workers: int, record: Record) -> str:

@@ -12,6 +12,7 @@ import torch
 from PIL import Image as Pillow
 
 import frugalvit
+from frugalvit.beginning import cautions
 from frugalvit.data.arrays import Arrays
 from frugalvit.data.batches import TrainingBatches
 from frugalvit.data.numbered import NumberedBatches, stand_ins
@@ -97,6 +98,19 @@ def test_a_size_that_only_decoding_finds_is_found(monkeypatch: pytest.MonkeyPatc
     assert on_cuda(Photographs(sides), monkeypatch).recipe.path == "sent"
     with pytest.raises(SpecError, match="the pictures differ in size"):
         prepared(Photographs(sides), "path=kept")
+
+
+@pytest.mark.parametrize(
+    ("sides", "said"),
+    [
+        ([8] * 40, []),
+        ([12] * 40, ["pictures of 12 x 12 pixels are resized to 8 x 8, which the model takes"]),
+        ([0] + [12] * 39, ["pictures of 12 x 12 pixels are resized to 8 x 8, which the model takes"]),
+        ([9, 12] * 20, []),  # photographs: resizing is what everybody expects
+    ],
+)
+def test_pictures_of_another_size_than_the_model_s_are_said_to_be_resized(sides: list[int], said: list[str]) -> None:
+    assert [text for text in cautions(prepared(Photographs(sides))) if "resized" in text] == said
 
 
 def test_pictures_that_do_not_fit_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:

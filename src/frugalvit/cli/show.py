@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -11,12 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 import typer
 
 from frugalvit.cli.console import AsJson, Overrides, With, app, console, own_parts
+from frugalvit.cli.words import in_words
 from frugalvit.errors import SpecError
 
 if TYPE_CHECKING:
     from frugalvit.measure.cost import ModelCost
     from frugalvit.nn.architecture import Architecture
     from frugalvit.outline import Fields
+    from frugalvit.training.recipe import Recipe
+
+FEW = 10  # classes to count with where the data decide
 
 
 @app.command()
@@ -27,7 +32,7 @@ def show(
     as_json: AsJson = False,
     with_: With = None,
 ) -> None:
-    """Show a model: its parts as a tree, and what each costs for one picture. Of a recipe, what it takes and what it says.
+    """Show a model: its parts as a tree, and what each costs for one picture. Of a recipe, what it takes, says and costs.
 
     Fields at their defaults are left out, unless --all asks for them; name=value edits those as well, by their paths.
     """
@@ -86,6 +91,16 @@ def summary(name: str, model: Architecture, costs: ModelCost) -> dict[str, Any]:
 
     return {
         "name": name,
+        **figures(costs),
+        "image": [model.image.height, model.image.width],
+        "channels": model.image.channels,
+        "classes": model.classes,
+        "model": encode(model),
+    }
+
+
+def figures(costs: ModelCost) -> dict[str, Any]:
+    return {
         "parameters": costs.parameters,
         "macs": costs.macs,
         "activation_bytes": costs.activations,
@@ -94,10 +109,6 @@ def summary(name: str, model: Architecture, costs: ModelCost) -> dict[str, Any]:
         "flops": costs.flops,
         "ops": costs.ops,
         "packed_bytes": costs.packed,
-        "image": [model.image.height, model.image.width],
-        "channels": model.image.channels,
-        "classes": model.classes,
-        "model": encode(model),
     }
 
 
@@ -111,20 +122,26 @@ def is_recipe(name: str) -> bool:
 
 
 def show_recipe(name: str, overrides: list[str], parts: list[type], as_json: bool, fields: Fields) -> None:
-    """What `name=value` may set by a word, and the recipe that comes of it."""
+    """What `name=value` may set by a word, the recipe that comes of it, and what its model costs."""
+    from frugalvit.measure.cost import cost
+    from frugalvit.measure.table import cost_line
     from frugalvit.outline import chosen, describe, short
-    from frugalvit.recipes.find import functions, own_function, recipe
+    from frugalvit.recipes.find import function_named, recipe
     from frugalvit.spec import encode, plain
+    from frugalvit.training.recipe import preprocess_of
 
-    function = functions()[name] if name in functions() else own_function(name)
+    function = function_named(name)
+    assert function is not None
     made = recipe(name, *overrides, parts=parts)
-    if overrides:
-        refuse_unbuildable(made.model)
+    classes = FEW if made.model.classes is None else made.model.classes
+    with in_words(name, overrides, parts):
+        costs = cost(replace(made.model, classes=classes))
     words, kinds = inspect.signature(function).parameters, get_type_hints(function)
     kinds = {word: kinds.get(word, Any) for word in words}  # a user's function need not say
     if as_json:
         taken = {word: {"type": kind_text(kinds[word]), "default": plain(one.default)} for word, one in words.items()}
-        print(json.dumps({"name": name, "words": taken, "recipe": encode(made)}, indent=2))
+        counted = {"classes": classes, **figures(costs)}
+        print(json.dumps({"name": name, "words": taken, "recipe": encode(made), "costs": counted}, indent=2))
         return
     console.print(f"[bold]{name}[/bold]")
     console.print(inspect.cleandoc(function.__doc__ or ""), markup=False)
@@ -135,17 +152,27 @@ def show_recipe(name: str, overrides: list[str], parts: list[type], as_json: boo
         more = " (--all shows those at their defaults too)" if fields is chosen else ""
         console.print(f"\nand any field of{more}:\n", markup=False)
     console.print(describe(made, fields=fields), markup=False)
+    example = " (an example: the data decide)" if made.model.classes is None else ""
+    console.print(f"\nThe model for {classes} classes{example}: {cost_line(costs)}", markup=False)
+    size = own_size(made, function, overrides)
+    text = preprocess_of(made).resizing(*size) if size else ""
+    if text:
+        console.print(f"{type(made.data.dataset).__name__}: {text}", markup=False)
 
 
-def refuse_unbuildable(model: Architecture) -> None:
-    """What training would refuse: parts that do not fit each other. Nothing is allocated."""
-    import torch
+def own_size(made: Recipe, function: Callable[..., Recipe], overrides: list[str]) -> tuple[int, int] | None:
+    """Height and width of the data set's pictures, where all have one; of others, what a recipe's word `image` says."""
+    from frugalvit.assign import parse
+    from frugalvit.data.dataset import SIDES
+    from frugalvit.nn.shape import Size, pair
 
-    from frugalvit.nn.foreign import ForeignModel
-
-    if not isinstance(model, ForeignModel):  # those need their library
-        with torch.device("meta"):
-            replace(model, classes=model.classes or 1).build()
+    side: Any = SIDES.get(type(made.data.dataset))
+    word = inspect.signature(function).parameters.get("image")
+    if side is None and word is not None and get_type_hints(function).get("image") in (int, Size):
+        pairs = [text.partition("=") for text in overrides]
+        given = [value.strip() for name, _, value in pairs if name.strip() == "image"]
+        side = parse(given[-1], Size) if given else word.default
+    return None if side is None else pair(side)
 
 
 def kind_text(kind: Any) -> str:

@@ -27,6 +27,7 @@ from frugalvit.cli.console import (
     plain,
     stderr,
 )
+from frugalvit.cli.words import in_words
 from frugalvit.errors import SpecError
 
 if TYPE_CHECKING:
@@ -71,15 +72,17 @@ def train(
 
     if out is None:
         raise SpecError("where to? Say --out FOLDER.", path="--out")
-    chosen = recipe(name, *(overrides or []), parts=own_parts(with_ or []))
+    parts = own_parts(with_ or [])
+    chosen = recipe(name, *(overrides or []), parts=parts)
     if seeds is not None:
         if any(one.strip().startswith("seed=") for one in overrides or []):
             raise SpecError("seed=... and --seeds exclude each other.", path="--seeds")
         if extend or log:
             raise SpecError("--extend and --log go with one seed. Leave them out, or train each by itself.", path="--seeds")
-        several(chosen, seeds, out, data, init, origin, resume, device, workers, quiet, as_json)
+        with in_words(name, overrides or [], parts):
+            several(chosen, seeds, out, data, init, origin, resume, device, workers, quiet, as_json)
         return
-    with resumable(out):
+    with resumable(out), in_words(name, overrides or [], parts):
         done = run(
             chosen,
             out=out,

@@ -40,6 +40,8 @@ Dataset = (  # what may stand in `Data.dataset`; adding here is the whole regist
     | DatasetPart  # one of your own
 )
 
+SIDES: dict[type, int] = {Digits: 8, Cifar10: 32, Cifar100: 32, Svhn: 32, TinyImageNet: 64}  # of pictures that are all alike
+
 
 def opened_splits(dataset: DatasetPart, root: Path | None, subset: Subset | None = None) -> dict[str, Source]:
     """The splits that training reads, "train" and "val" where there is one. A fraction is taken of train only."""

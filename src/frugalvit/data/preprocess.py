@@ -61,6 +61,12 @@ class Preprocess:
         left, top = round((picture.width - self.width) / 2), round((picture.height - self.height) / 2)
         return picture.crop((left, top, left + self.width, top + self.height))
 
+    def resizing(self, height: int, width: int) -> str:
+        """A word on pictures that all have this size, where the model takes another."""
+        if (height, width) == (self.height, self.width):
+            return ""
+        return f"pictures of {height} x {width} pixels are resized to {self.height} x {self.width}, which the model takes"
+
     def normalized(self, picture: Pillow.Image) -> Tensor:
         image_HWC = torch.from_numpy(np.array(picture)).reshape(self.height, self.width, len(self.mean))
         image_CHW = image_HWC.permute(2, 0, 1).float() / 255

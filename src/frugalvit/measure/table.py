@@ -63,6 +63,12 @@ def share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.0f} %" if part else ""
 
 
+def cost_line(costs: ModelCost) -> str:
+    """`5,717,416 parameters, 1,253.7 M MACs a picture`, and of a binary model what `binary_line` says."""
+    counted = f"{costs.parameters:,} parameters, {costs.macs / 1e6:,.1f} M MACs a picture"
+    return f"{counted}; {binary_line(costs)}" if costs.bops else counted
+
+
 def binary_line(costs: ModelCost) -> str:
     """`OPs 79.0 M = 3,822.2 M BOPs / 64 + 19.2 M FLOPs; packed 7.8 MB (float32: 90.0 MB)`."""
     counted = f"OPs {costs.ops / 1e6:,.1f} M = {costs.bops / 1e6:,.1f} M BOPs / 64 + {costs.flops / 1e6:,.1f} M FLOPs"

@@ -11,6 +11,7 @@ from frugalvit.data.erase import EraseConstant
 from frugalvit.data.mix import Mix, NoMix, SwitchMix
 from frugalvit.data.randaugment import RandAugment
 from frugalvit.data.trivialaugment import TrivialAugment
+from frugalvit.errors import SpecError
 from frugalvit.nn.conv_blocks import BasicBlock, Stem
 from frugalvit.nn.init import Zeros
 from frugalvit.objective.loss import CrossEntropy
@@ -54,6 +55,8 @@ def cifar10(
     `cutout` is the share of pictures that lose a square of half their side, `mixed` that of batches that are mixed. The rate
     is 0.4 for SGD with Nesterov's momentum, growing with the batch from 512, and 2e-3 for Muon; the decay 5e-4 and 0.05.
     """
+    if stages < 1:
+        raise SpecError(f"{stages} stages. Use 1 and more.", path="stages")
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
     spec = resnet(block=BasicBlock(width, scale=Zeros()), depths=(depth,) * stages, stem=Stem(width), image=32, classes=None)
     square = EraseConstant(cutout, area=(0.25, 0.25), ratio=(1.0, 1.0)) if cutout else None

@@ -53,7 +53,7 @@ def recipe(name: str, *overrides: str, parts: Iterable[type] = ()) -> Recipe:
     if saved.suffix == ".json" and saved.exists():
         with at(str(saved)):
             return override(from_file(saved, parts), *overrides)
-    function = own_function(name) if ":" in name else functions().get(name)
+    function = function_named(name)
     if function is None:
         raise SpecError(f"no recipe is called '{name}'. {suggestion(name, functions())} `frugalvit list recipes` shows all.")
     with at(name):
@@ -61,6 +61,11 @@ def recipe(name: str, *overrides: str, parts: Iterable[type] = ()) -> Recipe:
         if not isinstance(made, Recipe):
             raise SpecError(f"the function returned {type(made).__name__}, not a Recipe.")
         return made
+
+
+def function_named(name: str) -> Callable[..., Recipe] | None:
+    """The function of a recipe, of ours or of the user's."""
+    return own_function(name) if ":" in name else functions().get(name)
 
 
 def refuse_misspelled(name: str, path: str = "") -> None:

@@ -13,6 +13,9 @@ class Steps:
 
     count: int
 
+    def __post_init__(self) -> None:
+        refuse_negative(self.count, "steps")
+
     def steps(self, per_epoch: int, total: int) -> int:
         return self.count
 
@@ -22,6 +25,9 @@ class Epochs:
     """A number of passes over the training pictures; fractions are rounded to whole steps."""
 
     count: float
+
+    def __post_init__(self) -> None:
+        refuse_negative(self.count, "epochs")
 
     def steps(self, per_epoch: int, total: int) -> int:
         return round(self.count * per_epoch)
@@ -33,11 +39,20 @@ class Fraction:
 
     share: float
 
+    def __post_init__(self) -> None:
+        if isinstance(self.share, (int, float)) and not 0 <= self.share <= 1:
+            raise SpecError(f"a share of {self.share:g} of the training. Use 0 to 1.", path="share")
+
     def steps(self, per_epoch: int, total: int) -> int:
         return round(self.share * total)
 
 
 Duration = Steps | Epochs | Fraction
+
+
+def refuse_negative(count: float, unit: str) -> None:
+    if isinstance(count, (int, float)) and count < 0:
+        raise SpecError(f"a length of {count:g} {unit}. Use a number above 0, or 0 where none will do.", path="count")
 
 
 def total_steps(duration: Duration, per_epoch: int) -> int:

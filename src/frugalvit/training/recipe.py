@@ -18,7 +18,7 @@ from frugalvit.nn.architecture import Architecture
 from frugalvit.objective.objective import Objective
 from frugalvit.training.average import Ema, EmaOver
 from frugalvit.training.devices import PrecisionName
-from frugalvit.training.duration import Duration, Epochs
+from frugalvit.training.duration import Duration, Epochs, Steps
 from frugalvit.training.optimizer import Everything, Optimizer, Tune
 from frugalvit.training.schedule import Schedule
 from frugalvit.training.teacher import Teaching
@@ -100,6 +100,9 @@ class Recipe:
                 raise SpecError(f"{value}. Use 1 and more.", path=name)
         if isinstance(self.seed, int) and self.seed < 0:
             raise SpecError(f"{self.seed}. Use 0 and more.", path="seed")
+        if self.duration in (Steps(0), Epochs(0)):
+            unit = type(self.duration).__name__.lower()
+            raise SpecError(f"a training of 0 {unit}. Use a number above 0.", path="duration")
 
     @property
     def pictures(self) -> int:

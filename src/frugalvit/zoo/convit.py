@@ -37,13 +37,14 @@ def convit(
 
     `strength` is how narrowly a head looks at its place at first. q, k and v have no bias. The paper trains with drop_path=0.1.
     """
-    if not 0 <= local < depth:
-        raise SpecError(f"{local} local blocks of {depth}: the class token needs a block behind them. Use less.", path="local")
     no_bias = Dense(bias=None)
     values = Dense(weight=Identity(), bias=None)
     gated = Attention(heads, after=(GatePosition(strength),), query=no_bias, key=no_bias, value=values)
     plain = Attention(heads, query=no_bias, key=no_bias, value=no_bias)
     blocks = deepening(Block(plain, Mlp(mlp_ratio)), depth, drop_path)
+    if not 0 <= local < depth:
+        cure = f"Use 0 to {depth - 1}."
+        raise SpecError(f"{local} local blocks of {depth}: the class token needs a block behind them. {cure}", path="local")
     near = tuple(Block(gated, block.mlp, block.norm, block.residual) for block in blocks[:local])
     return Model(
         Patches(patch, dim),

@@ -8,12 +8,12 @@ import importlib
 import inspect
 import pkgutil
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from frugalvit import zoo
 from frugalvit.assign import override, parse
-from frugalvit.errors import SpecError, at, suggestion
+from frugalvit.errors import FrugalError, SpecError, at, suggestion
 from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.foreign import ForeignModel, Library, usual_image
 from frugalvit.nn.shape import Size, image_of
@@ -161,7 +161,7 @@ def called(
     missing = [key for key, one in known.items() if one.default is one.empty and key not in keywords]
     if missing:
         raise SpecError(f"{', '.join(missing)} must be given: {' '.join(f'{key}=...' for key in missing)}")
-    made = function(**keywords)
+    made = returned(function, keywords)
     if not dataclasses.is_dataclass(made):
         raise SpecError(f"the function returned {type(made).__name__}, not a description.")
     for step in then:
@@ -169,6 +169,38 @@ def called(
     fields = [field.name for field in dataclasses.fields(made)]  # type: ignore[arg-type]
     refuse_unknown([text.partition("=")[0].strip() for text in edits], known, fields)
     return override(made, *edits)
+
+
+def returned(function: Callable[..., T], keywords: dict[str, object]) -> T:
+    """What the function returns. An error from inside is told of the keywords that it comes from, not of a part's field."""
+    try:
+        return function(**keywords)
+    except FrugalError as error:
+        known = inspect.signature(function).parameters
+        free = [key for key in keywords if known[key].default is not inspect.Parameter.empty]
+        if error.path.partition("[")[0] not in known:
+            fixed = {key: value for key, value in keywords.items() if key not in free}
+            found = causes(error, free, lambda some: function(**fixed, **{key: keywords[key] for key in some}))
+            error.path = " and ".join(found) or error.path
+        raise
+
+
+def causes(error: FrugalError, words: Sequence[str], attempt: Callable[[list[str]], object]) -> list[str]:
+    """The words that an error comes from: those that raise it alone, or else another; or those without which there is none."""
+
+    def problem(some: list[str]) -> str:
+        try:
+            attempt(some)
+        except Exception as other:  # a function of the user's may fail in any way
+            return other.problem if isinstance(other, FrugalError) else repr(other)
+        return ""
+
+    if problem([]):
+        return []
+    alone = {word: problem([word]) for word in words}
+    same = [word for word in words if alone[word] == error.problem]
+    wrong = [word for word in words if alone[word]]
+    return same or wrong or [word for word in words if not problem([one for one in words if one != word])]
 
 
 def refuse_unknown(names: Iterable[str], known: Iterable[str], fields: Iterable[str]) -> None:

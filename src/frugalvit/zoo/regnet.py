@@ -6,6 +6,7 @@ import math
 from functools import partial
 from itertools import groupby
 
+from frugalvit.errors import SpecError
 from frugalvit.nn.conv import SqueezeExcite
 from frugalvit.nn.conv_blocks import Bottleneck, Stem, deepening_maps, stage
 from frugalvit.nn.convnet import ConvNet, MeanMaps
@@ -49,6 +50,9 @@ def regnety(
 
 def stages(depth: int, start: int, slope: float, multiplier: float, group: int) -> list[tuple[int, int]]:
     """(width, number of blocks) of each stage: eq. 2 to 4, then widths that the groups divide (§A)."""
+    for name, value, least in (("depth", depth, 1), ("start", start, 8), ("group", group, 1)):
+        if value < least:
+            raise SpecError(f"{value}. Use {least} and more.", path=name)
     widths = []
     for j in range(depth):
         power = round(math.log((start + slope * j) / start) / math.log(multiplier))
