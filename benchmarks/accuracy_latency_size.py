@@ -12,7 +12,6 @@ run on another machine adds its table. The split is held in memory: say --limit 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -41,6 +40,7 @@ from frugalvit.recipes.find import recipe
 from frugalvit.report.environment import short_commit
 from frugalvit.training.devices import place_for
 from frugalvit.training.evaluate import Framed, measures
+from kept import Kept
 from script import started
 
 CALIBRATION = 300  # training pictures, NNCF's own number
@@ -191,13 +191,7 @@ def main() -> None:
         rows = measured(arguments, Path(folder), missing)
     machine = {"cpu": where["device_name"], "threads": arguments.threads, "packages": where["packages"]}
     machine |= {"commit": arguments.commit, "missing": missing, "rows": rows}
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    saved = arguments.out / "accuracy_latency_size.json"
-    earlier = json.loads(saved.read_text())["machines"] if saved.exists() else []
-    machines = [one for one in earlier if one["cpu"] != machine["cpu"]] + [machine]
-    saved.write_text(json.dumps({"machines": machines}, indent=2) + "\n")
-    (arguments.out / "accuracy_latency_size.md").write_text(page(machines))
-    print(page(machines))
+    print(Kept(arguments.out, "accuracy_latency_size", lambda one: one["cpu"], page, what="machines").add(machine))
 
 
 if __name__ == "__main__":

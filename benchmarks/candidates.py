@@ -24,9 +24,9 @@ import frugalvit
 from frugalvit.beginning import opened
 from frugalvit.errors import FrugalError
 from frugalvit.report.environment import short_commit
-from frugalvit.report.files import write_json
 from frugalvit.report.progress import Silent
 from frugalvit.studies.timing import time_split
+from kept import Kept
 from script import each_apart, run_apart
 
 
@@ -137,17 +137,7 @@ def search_by_hand(search: Search, description: str | None) -> None:
         parser.error("--together is 1 or more.")
     if unknown := [name for name in arguments.names if name not in names]:
         parser.error(f"there is no candidate '{unknown[0]}'. There are: {', '.join(map(repr, names))}.")
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    saved = arguments.out / f"{search.results}.json"
-    found = json.loads(saved.read_text())["rows"] if saved.exists() else []
-    rows = {(row["name"], row["passes"]): row for row in found}
-
-    def keep(row: dict[str, Any]) -> None:
-        print(json.dumps(row), flush=True)
-        rows[row["name"], row["passes"]] = row
-        write_json(saved, {"rows": list(rows.values())})
-        (arguments.out / f"{search.results}.md").write_text(page(search, list(rows.values())))
-
+    kept = Kept(arguments.out, search.results, lambda row: (row["name"], row["passes"]), partial(page, search))
     wanted = list(chosen(search, arguments))
     failed: list[str] = []
 
@@ -160,7 +150,8 @@ def search_by_hand(search: Search, description: str | None) -> None:
             print(f"{name}: {told}", file=sys.stderr, flush=True)
             failed.append(name)
         else:
-            keep(row)
+            print(json.dumps(row), flush=True)
+            kept.add(row)
 
     if arguments.together > 1 and len(wanted) > 1:
         for name, finished in each_apart(wanted, arguments.together, lambda name: by_itself(search, name, arguments)):

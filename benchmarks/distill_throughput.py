@@ -13,8 +13,9 @@ cache for one side and measures nothing.
 COMPILED is how much of the teacher is: `whole`; `eager`, nothing; `layers`, those of our zoo one by one, so that equal ones are
 compiled once, and nothing of timm's. The student always is, unless COMPILED is `off`.
 Ways of ours: `plain`, launched kernel by kernel as timm's is; `graph`, student, teacher and update captured as one CUDA graph,
-which is how FrugalViT trains; `stream`, a graph where what flows between the student's blocks is bf16 too
-(precision=bf16_stream); `fork`, a stream whose teacher answers on a second CUDA stream while the student computes.
+as FrugalViT trains, less what it records of a step (finite gradients, sums of losses); `stream`, a graph where what flows
+between the student's blocks is bf16 too (precision=bf16_stream); `fork`, a stream whose teacher answers on a second CUDA
+stream while the student computes.
 Teachers of ours: `own`, the zoo's; `timm`, timm's module. Forms: `given`, as it was opened; `quick`, its batch norms folded
 into bf16 convolutions with channels last (`training/teacher_networks.py`).
 """
@@ -46,6 +47,7 @@ from frugalvit.report.environment import short_commit
 from frugalvit.training.devices import Place, place_for
 from frugalvit.training.teacher import Teacher
 from frugalvit.training.teacher_networks import quicken
+from kept import Kept
 from script import started
 
 DEFAULT = ["resnet50:256:whole", "regnety_160:256:eager"]
@@ -263,25 +265,22 @@ def main() -> None:
     where |= {"commit": arguments.commit, "steps_per_round": arguments.steps}
     cases = []
     for item in arguments.items:
-        teacher, batch, compiled = item.split(":")
-        if compiled not in COMPILED:
-            parser.error(f"{item}: '{compiled}' is none of {', '.join(COMPILED)}.")
+        teacher, batch, compiled = (*item.split(":"), "", "")[:3]
+        if compiled not in COMPILED or not batch.isdecimal() or item.count(":") != 2:
+            parser.error(f"{item}: say TEACHER:BATCH:COMPILED, with COMPILED one of {', '.join(COMPILED)}.")
         cases.append(Case(arguments.student, teacher, int(batch), compiled, arguments.image, arguments.layout, device))
     if arguments.warm:
         for step in (step for case in cases for step in steps_of(case, arguments).values()):
             step()
         return
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    saved = arguments.out / "distill_throughput.json"
-    earlier = json.loads(saved.read_text())["rows"] if saved.exists() else []
-    rows = {tuple(row[name] for name in KEY): row for row in earlier}
+    kept = Kept(arguments.out, "distill_throughput", lambda row: tuple(row[name] for name in KEY), page)
+    text = ""
     for case in cases:
-        for row in compare(case, arguments):
-            rows[tuple(row[name] for name in KEY)] = row | {"where": where}
-            print(json.dumps(row | {"where": where}), flush=True)
-        saved.write_text(json.dumps({"rows": list(rows.values())}, indent=2) + "\n")
-        (arguments.out / "distill_throughput.md").write_text(page(list(rows.values())))
-    print(page(list(rows.values())))
+        made = [row | {"where": where} for row in compare(case, arguments)]
+        for row in made:
+            print(json.dumps(row), flush=True)
+        text = kept.add(*made)
+    print(text)
 
 
 if __name__ == "__main__":

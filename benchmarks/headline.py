@@ -31,7 +31,6 @@ from frugalvit.measure.latency import device_name
 from frugalvit.nn.architecture import Architecture
 from frugalvit.recipes.teach import taught
 from frugalvit.report.environment import short_commit
-from frugalvit.report.files import write_json
 from frugalvit.report.progress import Lines
 from frugalvit.report.record import RunFolder
 from frugalvit.report.statistics import summarize
@@ -43,9 +42,11 @@ from frugalvit.training.duration import Epochs
 from frugalvit.training.evaluate import Framed, evaluate
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.teacher import RunTeacher, Teaching
+from kept import Kept
 from script import started
 
 SECONDS, PARAMETERS = 540, 10_000_000
+KEY = ("split", "seed", "teacher", "teacher_passes", "student", "way", "passes")
 KEPT = ("step", "epoch", "loss", "supervised_class", "distilled_distill", "lr", "val_top1", "time_images_per_second")
 
 
@@ -63,6 +64,8 @@ def parameters_of(model: Architecture) -> int:
 
 def recipe_of(name: str, words: list[str], passes: int, arguments: argparse.Namespace) -> Recipe:
     made = frugalvit.recipe(name, *words, f"seed={arguments.seed}", *([] if arguments.val else ["data.dataset.holdout=0.0"]))
+    if arguments.val and not getattr(made.data.dataset, "holdout", 1.0):
+        raise SystemExit(f"{name} holds out no training pictures. Override data.dataset.holdout=0.1, or leave --val away.")
     return replace(made, duration=Epochs(passes), evaluate=Epochs(passes), save=Epochs(passes))
 
 
@@ -228,11 +231,10 @@ def main() -> None:
         parser.error("--passes and --teacher-passes are 1 or more.")
     if arguments.runs is not None and arguments.runs.exists() and any(arguments.runs.iterdir()):
         parser.error(f"--runs {arguments.runs}: there is something in it. Name an empty folder, or one that is not there.")
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    saved = arguments.out / "headline.json"
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(folder) / "compiled")
         os.environ["TRITON_CACHE_DIR"] = str(Path(folder) / "kernels")
+        os.environ["FRUGALVIT_CACHE"] = str(Path(folder) / "pictures")
         runs = arguments.runs or Path(folder)
         runs.mkdir(parents=True, exist_ok=True)
         row = measured(arguments, runs)
@@ -240,12 +242,7 @@ def main() -> None:
     device = device_name(place_for(arguments.device, "auto").device)
     row["where"] = {"device": device, "torch": torch.__version__, "commit": arguments.commit}
     print(json.dumps(row), flush=True)
-    told = ("split", "seed", "teacher", "teacher_passes", "student", "way", "passes")
-    rows = json.loads(saved.read_text())["rows"] if saved.exists() else []
-    rows = [one for one in rows if any(one[name] != row[name] for name in told)] + [row]
-    write_json(saved, {"rows": rows})
-    (arguments.out / "headline.md").write_text(page(rows))
-    print(page(rows))
+    print(Kept(arguments.out, "headline", lambda row: tuple(row[name] for name in KEY), page).add(row))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import frugalvit
 from frugalvit.measure.latency import device_name, seconds, wait
 from frugalvit.report.environment import short_commit
 from frugalvit.training.devices import place_for
+from kept import Kept
 from script import started
 
 DEFAULT = ["deit_tiny_patch16_224:1024", "deit_small_patch16_224:512", "deit_base_patch16_224:256"]
@@ -122,17 +123,14 @@ def main() -> None:
         "compile": arguments.compile,
         "steps_per_round": arguments.steps,
     }
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    saved = arguments.out / "inference_throughput.json"
-    earlier = json.loads(saved.read_text())["rows"] if saved.exists() else []
-    rows = {(row["model"], row["batch"]): row for row in earlier}
+    kept = Kept(arguments.out, "inference_throughput", lambda row: (row["model"], row["batch"]), page)
+    text = ""
     for item in arguments.items:
         name, _, batch = item.rpartition(":")
-        row = rows[name, int(batch)] = compare(name, int(batch), arguments, device) | {"where": where}
+        row = compare(name, int(batch), arguments, device) | {"where": where}
         print(json.dumps(row), flush=True)
-        saved.write_text(json.dumps({"rows": list(rows.values())}, indent=2) + "\n")
-        (arguments.out / "inference_throughput.md").write_text(page(list(rows.values())))
-    print(page(list(rows.values())))
+        text = kept.add(row)
+    print(text)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ from frugalvit.training.duration import Steps
 from frugalvit.training.graph_step import GraphStep
 from frugalvit.training.prepare import prepare
 from frugalvit.training.schedule import Clock, Constant
+from kept import Kept
 from script import started
 
 DEFAULT = ["deit_tiny_patch16_224:256", "deit_small_patch16_224:128", "vit:spt+lsa:128"]
@@ -324,18 +325,15 @@ def main() -> None:
     torch.backends.cudnn.allow_tf32 = False
     logs = arguments.out / "loss_agreement_logs"
     logs.mkdir(parents=True, exist_ok=True)
-    saved = arguments.out / "loss_agreement.json"
-    earlier = json.loads(saved.read_text())["rows"] if saved.exists() else []
-    rows = {(row["model"], row["batch"]): row for row in earlier}
+    kept = Kept(arguments.out, "loss_agreement", lambda row: (row["model"], row["batch"]), page)
+    text = ""
     for item in arguments.items:
         row, curves = compare(item, arguments, device)
-        rows[row["model"], row["batch"]] = row
         print(json.dumps(row), flush=True)
         lines = [json.dumps({"way": way, "losses": [float(f"{loss:.7g}") for loss in curve]}) for way, curve in curves.items()]
         (logs / f"{item.replace(':', '-').replace('+', '-')}.jsonl").write_text("\n".join(lines) + "\n")
-        saved.write_text(json.dumps({"rows": list(rows.values())}, indent=2) + "\n")
-        (arguments.out / "loss_agreement.md").write_text(page(list(rows.values())))
-    print(page(list(rows.values())))
+        text = kept.add(row)
+    print(text)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ of 500 x 375, which they resize, cut and normalize themselves. A runtime that is
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -36,6 +35,7 @@ from frugalvit.measure.latency import device_name
 from frugalvit.measure.peers import RUNTIMES, Missing, PeerFiles, pytorch
 from frugalvit.measure.turns import Times, in_turns, over
 from frugalvit.report.environment import short_commit, version
+from kept import Kept
 from script import started
 
 PACKED = {
@@ -266,15 +266,12 @@ def main() -> None:
     machine: dict[str, Any] = {"cpu": device_name(torch.device("cpu")), "cpus": os.cpu_count()}
     machine["packages"] = {name: version(name) for name in PACKAGES}
     machine |= {"commit": arguments.commit, "rounds": arguments.rounds, "missing": {}, "settings": [], "requirements": []}
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    saved = arguments.out / "packed_latency.json"
-    earlier = json.loads(saved.read_text())["machines"] if saved.exists() else []
-    machines = [one for one in earlier if one["cpu"] != machine["cpu"]] + [machine]
+    kept = Kept(arguments.out, "packed_latency", lambda one: one["cpu"], page, what="machines")
+    text = ""
     with tempfile.TemporaryDirectory() as folder:
         for _ in measure(arguments, Path(folder), machine):
-            saved.write_text(json.dumps({"machines": machines}, indent=2) + "\n")
-            (arguments.out / "packed_latency.md").write_text(page(machines))
-    print(page(machines))
+            text = kept.add(machine)
+    print(text)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ from frugalvit.training.devices import Place, place_for
 from frugalvit.training.optimizer import AdamW, peak_lr
 from frugalvit.training.prepare import prepare
 from frugalvit.training.recipe import Recipe
+from kept import Kept
 from script import started
 
 OURS = "frugalvit"
@@ -316,16 +317,13 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_float32_matmul_precision("high")
     arrays = arrays_of(arguments.data)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    saved = arguments.out / "peer_loops.json"
-    known = json.loads(saved.read_text())["rows"] if saved.exists() else []
-    rows = {(row["model"], row["batch"], row["where"]["workers"]): row for row in known}
+    kept = Kept(arguments.out, "peer_loops", lambda row: (row["model"], row["batch"], row["where"]["workers"]), page)
+    text = ""
     for item in arguments.items:
-        rows[item, arguments.batch, arguments.workers] = compare(item, arrays, arguments)
-        print(json.dumps(rows[item, arguments.batch, arguments.workers]), flush=True)
-        saved.write_text(json.dumps({"rows": list(rows.values())}, indent=2) + "\n")
-        (arguments.out / "peer_loops.md").write_text(page(list(rows.values())))
-    print(page(list(rows.values())))
+        row = compare(item, arrays, arguments)
+        print(json.dumps(row), flush=True)
+        text = kept.add(row)
+    print(text)
 
 
 if __name__ == "__main__":

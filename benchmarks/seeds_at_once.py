@@ -35,6 +35,7 @@ from frugalvit.seeds import at_once
 from frugalvit.training.devices import Place, place_for
 from frugalvit.training.prepare import prepare
 from frugalvit.training.recipe import Recipe
+from kept import Kept
 from script import started
 
 DEFAULT = ["small.cifar10", "small.cifar10 add=spt+lsa", "vit.digits batch=128 epochs=600"]
@@ -167,19 +168,16 @@ def main() -> None:
     arguments = parser.parse_args()
     if min(arguments.most, arguments.check, arguments.steps, arguments.rounds) < 1 or not all(map(str.strip, arguments.items)):
         parser.error("--most, --check, --steps and --rounds are 1 or more, and an item is a recipe's name and its overrides.")
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    saved = arguments.out / "seeds_at_once.json"
-    earlier = json.loads(saved.read_text())["rows"] if saved.exists() else []
-    rows = {row["item"]: row for row in earlier}
+    kept = Kept(arguments.out, "seeds_at_once", lambda row: row["item"], page)
+    text = ""
     for item in arguments.items:
         try:
-            rows[item] = measured(item, arguments)
+            row = measured(item, arguments)
         except FrugalError as error:
             sys.exit(f"{item}: {type(error).__name__}: {error}")
-        print(json.dumps(rows[item]), flush=True)
-        saved.write_text(json.dumps({"rows": list(rows.values())}, indent=2) + "\n")
-        (arguments.out / "seeds_at_once.md").write_text(page(list(rows.values())))
-    print(page(list(rows.values())))
+        print(json.dumps(row), flush=True)
+        text = kept.add(row)
+    print(text)
 
 
 if __name__ == "__main__":

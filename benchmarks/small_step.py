@@ -22,6 +22,7 @@ from frugalvit.data.arrays import ArrayFolder
 from frugalvit.report.environment import short_commit
 from frugalvit.training.devices import place_for
 from frugalvit.training.prepare import prepare
+from kept import Kept
 from script import started
 
 
@@ -94,18 +95,13 @@ def main() -> None:
     parser.add_argument("--commit", default=short_commit())
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    saved = arguments.out / "small_step.json"
-    earlier = json.loads(saved.read_text())["rows"] if saved.exists() else []
-    rows = {(row["model"], row["batch"], row["path"]): row for row in earlier}
+    kept = Kept(arguments.out, "small_step", lambda row: (row["model"], row["batch"], row["path"]), page)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     where = {"device": device, "torch": torch.__version__, "commit": arguments.commit}
     for item in arguments.items:
         row = timed(item, arguments.data, arguments.batch, arguments.steps, arguments.device, arguments.path)
-        rows[row["model"], row["batch"], row["path"]] = row | {"where": where}
         print(json.dumps(row), flush=True)
-        saved.write_text(json.dumps({"rows": list(rows.values())}, indent=2) + "\n")
-        (arguments.out / "small_step.md").write_text(page(list(rows.values())))
+        kept.add(row | {"where": where})
 
 
 if __name__ == "__main__":

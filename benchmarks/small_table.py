@@ -28,6 +28,7 @@ from frugalvit.report.environment import short_commit
 from frugalvit.report.progress import Lines
 from frugalvit.report.statistics import summarize
 from frugalvit.run import Run
+from kept import Kept
 from script import each_apart, run_apart, started
 
 PAPER = {  # top-1, best epoch: table 2 of arXiv 2112.13492
@@ -148,6 +149,7 @@ def page(rows: list[dict[str, Any]]) -> str:
         "| model | passes | last epoch | best epoch | the paper, best epoch | parameters | images/s each | waiting | minutes |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
+    rows = sorted(rows, key=lambda row: (list(PAPER).index(row["item"]), -row["passes"]))  # the longest of a model first
     for row in rows:
         cells = [
             row["item"].replace(":none", "").replace(":", " "),
@@ -186,24 +188,12 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     arguments.runs.mkdir(parents=True, exist_ok=True)
-    saved = arguments.out / "small_table.json"
-    earlier = json.loads(saved.read_text())["rows"] if saved.exists() else []
-    rows = {(row["item"], row["passes"]): row for row in earlier}
-
-    def ordered() -> list[dict[str, Any]]:
-        """As in the paper, the longest training of a model first."""
-        return [rows[key] for key in sorted(rows, key=lambda key: (list(PAPER).index(key[0]), -key[1]))]
-
-    def keep(row: dict[str, Any]) -> None:
-        rows[row["item"], row["passes"]] = row
-        saved.write_text(json.dumps({"rows": ordered()}, indent=2) + "\n")
-        (arguments.out / "small_table.md").write_text(page(ordered()))
-
+    kept = Kept(arguments.out, "small_table", lambda row: (row["item"], row["passes"]), page)
     failed: list[str] = []
     if arguments.together > 1:
         for item, finished in each_apart(arguments.items, arguments.together, lambda item: by_itself(item, arguments)):
             if finished.exception() is None:
-                keep(finished.result())
+                kept.add(finished.result())
             else:
                 print(f"{item}: {finished.exception()}", file=sys.stderr, flush=True)
                 failed.append(item)
@@ -217,8 +207,8 @@ def main() -> None:
                 continue
             print(json.dumps(row), flush=True)
             write_logs(arguments.out / "small_table_logs" / f"{name_of(item, arguments.passes)}.jsonl", done)
-            keep(row)
-    print(page(ordered()))
+            kept.add(row)
+    print(page(kept.rows()))
     if failed:
         sys.exit(f"{', '.join(failed)} failed; their messages stand above. The rows of the others are kept.")
 

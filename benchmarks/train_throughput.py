@@ -34,6 +34,7 @@ import frugalvit
 from frugalvit.measure.captured import captured
 from frugalvit.report.environment import short_commit
 from frugalvit.zoo.change import with_fixed_count_depth, with_fp8_linears
+from kept import Kept
 from script import started
 
 DEFAULT = ["deit_tiny_patch16_224:1024", "deit_small_patch16_224:512", "deit_base_patch16_224:256"]
@@ -148,19 +149,15 @@ def main() -> None:
         "commit": arguments.commit,
         "steps_per_round": arguments.steps,
     }
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    saved = arguments.out / "train_throughput.json"
+    kept = Kept(arguments.out, "train_throughput", lambda row: (row["model"], row.get("way", "plain")), page)
+    text = ""
     for item in arguments.items:
         name, batch = item.split(":")
-        made = list(compare(name, int(batch), arguments.ways.split(","), arguments))
-        earlier = json.loads(saved.read_text())["rows"] if saved.exists() else []  # now, since other calls write too
-        rows = {(row["model"], row.get("way", "plain")): row for row in earlier}
+        made = [row | {"where": where} for row in compare(name, int(batch), arguments.ways.split(","), arguments)]
         for row in made:
-            rows[name, row["way"]] = row | {"where": where}
-            print(json.dumps(rows[name, row["way"]]), flush=True)
-        saved.write_text(json.dumps({"rows": list(rows.values())}, indent=2) + "\n")
-        (arguments.out / "train_throughput.md").write_text(page(list(rows.values())))
-    print((arguments.out / "train_throughput.md").read_text())
+            print(json.dumps(row), flush=True)
+        text = kept.add(*made)
+    print(text)
 
 
 def page(rows: list[dict[str, Any]]) -> str:

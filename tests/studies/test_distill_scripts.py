@@ -38,7 +38,8 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the headline sets for the whole process is put back."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "FRUGALVIT_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path))
 
 
 def called(script: ModuleType, monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> None:
@@ -139,6 +140,14 @@ def test_a_student_that_is_too_large_is_refused_before_its_teacher_trains(
 ) -> None:
     with pytest.raises(SystemExit, match=r"the student has \d\d,\d{3},\d{3} parameters, more than 10,000,000"):
         called(headline, monkeypatch, "--data", cifar, "--out", tmp_path, "--override", "dim=384")
+    assert not (tmp_path / "headline.json").exists()
+
+
+def test_a_headline_on_held_out_pictures_needs_some(cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit, match=r"small\.cifar10 holds out no training pictures"):
+        called(
+            headline, monkeypatch, "--data", cifar, "--out", tmp_path, "--val", "--way", "none", "--student", "small.cifar10"
+        )
     assert not (tmp_path / "headline.json").exists()
 
 
