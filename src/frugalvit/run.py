@@ -29,7 +29,7 @@ from frugalvit.beginning import (
 )
 from frugalvit.data.source import Source
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec
-from frugalvit.errors import SpecError
+from frugalvit.errors import DataError, SpecError
 from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.network import Network
 from frugalvit.report.environment import environment
@@ -39,7 +39,7 @@ from frugalvit.report.record import RunFolder
 from frugalvit.spec import encode
 from frugalvit.stopping import Stopping
 from frugalvit.training import loop
-from frugalvit.training.devices import place_for
+from frugalvit.training.devices import Place, place_for
 from frugalvit.training.evaluate import evaluate
 from frugalvit.training.loop import NonFinite, Record
 from frugalvit.training.prepare import Training, prepare
@@ -75,7 +75,8 @@ def train(
     log: Sequence[str] = (),
     display: Display | None = None,
 ) -> Run:
-    """Train a recipe into the folder `out`. `resume` continues where a killed run stopped, to the very same weights.
+    """Train a recipe into the folder `out`. `resume` continues where a killed run stopped, to the very same weights; on
+    another kind of device or in another precision only where `device` names it.
 
     `data` is a path, or ready sources for "train", "val" and perhaps "test"; `model` and `objective` are ready modules, in
     which case the weights are saved but the run cannot be rebuilt from its recipe alone; `teacher` is a classifier or a
@@ -117,10 +118,13 @@ def train(
     if resume and extend:
         lengthen(Path(out), training, described, where, display)
     fresh = latest(Path(out) / "state") is None
+    moved = "" if fresh else elsewhere(Path(out), place, asked=device != "auto")
     notices = [*initialized(training, init, origin), *checked_teacher(training, workers)] if fresh else []
     with (RunFolder.resume if resume else RunFolder.create)(Path(out), described, where) as folder:
         start = f"from the weights of {init}" if init else "from fresh weights (no --init)"
         begin(training, folder, [start, *notices], display)
+        if moved:
+            display.note(moved)
         loggers = [logger_named(name, folder.path, described) for name in log]
         display.start(training.clock.total, training.state.step)
         began = training.state.step
@@ -136,6 +140,18 @@ def train(
             for logger in loggers:
                 logger.close()
         return finish(training, folder, model, workers)
+
+
+def elsewhere(out: Path, place: Place, asked: bool) -> str:
+    """A word where a run goes on with another kind of device or in another precision; refused where nobody asked for it."""
+    known, here = RunFolder(out).places(), (place.device.type, place.precision)
+    if not known or here in known or (out / "summary.json").exists():
+        return ""
+    there = " and ".join(f"on {kind} in {precision}" for kind, precision in sorted(known))
+    if not asked:
+        problem = f"was trained {there}; here it would go on {here[0]} in {here[1]}, to other weights."
+        raise DataError(f"{problem} Say --device {here[0]} if you want that.", path=str(out))
+    return f"caution: the run was trained {there}, and goes on {here[0]} in {here[1]}: other weights than in one go"
 
 
 def fit(recipe: Recipe, data: str | Path | Mapping[str, Source] | None = None, device: str = "auto") -> Iterator[Record]:

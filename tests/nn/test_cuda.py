@@ -177,6 +177,13 @@ def test_scores_far_below_zero_give_finite_gradients(tokens: int, hides: bool) -
 def compare(module: MultiHead, shape: Shape, compiled: bool) -> None:
     """The fast path is no farther from float64 than the definition in the same precision, about."""
     exact, rounded = copy.deepcopy(module).double(), copy.deepcopy(module)
+    queries: list[torch.Tensor] = []
+
+    def keep(part: torch.nn.Module, given: object, qkv: tuple[torch.Tensor, ...]) -> None:
+        qkv[0].retain_grad()
+        queries.append(qkv[0])
+
+    exact.qkv.register_forward_hook(keep)
     x_BND = torch.randn(3, shape.length, shape.dim, device="cuda", requires_grad=True)
     twin_BND, third_BND = x_BND.detach().double().requires_grad_(), x_BND.detach().requires_grad_()
     wanted_BND = exact.explained(twin_BND)[0]
@@ -187,6 +194,11 @@ def compare(module: MultiHead, shape: Shape, compiled: bool) -> None:
     ours, theirs = gradients(module, x_BND, y_BND), gradients(exact, twin_BND, wanted_BND)
     definition = gradients(rounded, third_BND, z_BND)
     for key in theirs:
+        if key == "scale.scale_H":  # a sum of terms of both signs, which may cancel: what is rounded is each of them
+            terms_BND = queries[0] * queries[0].grad
+            far = (((ours[key] - theirs[key]) * exact.scale.scale_H).norm() / terms_BND.norm()).item()
+            assert far < 0.03, (key, far)
+            continue
         far, allowed = relative(ours[key], theirs[key]), relative(definition[key], theirs[key])
         assert far < 0.04 and far < 1.5 * allowed + 0.002, (key, far, allowed)
 

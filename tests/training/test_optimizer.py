@@ -62,7 +62,7 @@ def test_lower_layers_learn_slower(toy: Model) -> None:
     assert scale["readout.heads.class.weight"] == scale["readout.norm.weight"] == 1
     assert scale["layers.3.mlp.up.weight"] == 0.5
     assert scale["layers.2.mlp.up.weight"] == 0.25
-    assert scale["tokenizer.weight"] == 0.5**4
+    assert scale["tokenizer.weight"] == scale["layers.0.tokens.class"] == scale["layers.1.positions"] == 0.5**3
 
 
 def test_a_linear_probe_learns_the_heads_alone(toy: Model) -> None:

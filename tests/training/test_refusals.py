@@ -56,6 +56,24 @@ def test_rates_below_zero_are_refused(kind: type) -> None:
         kind(0.1, weight_decay=-5.0)
 
 
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("clip=-1.0", r"clip: a norm of -1\. Use a number above 0, or none"),
+        ("clip=0.0", r"clip: a norm of 0\."),
+        ("optimizer.layer_decay=-1.0", r"layer_decay: a factor of -1\.0 a block"),
+        ("optimizer.layer_decay=1.5", r"layer_decay: a factor of 1\.5 a block"),
+        ("optimizer.betas=[1.5,0.9]", r"betas\[0\]: a share of 1\.5"),
+        ("optimizer.eps=-1.0", r"eps: -1\.0\. Use 0 and more"),
+        ("optimizer=Sgd(0.1,momentum=1.0)", r"momentum: a share of 1\.0"),
+        ("objective.terms[0].weight=-1.0", r"weight: a weight of -1\.0\. Use a number above 0"),
+    ],
+)
+def test_numbers_that_would_train_uphill_or_not_at_all_are_refused(word: str, message: str) -> None:
+    with pytest.raises(FrugalError, match=message):
+        tiny(word)
+
+
 def test_the_best_weights_of_a_run_load_and_give_its_best_validation(tmp_path: Path) -> None:
     done = frugalvit.train(tiny(), out=tmp_path / "run", device="cpu")
     best = frugalvit.load(tmp_path / "run" / "best.safetensors")

@@ -102,6 +102,22 @@ def test_an_unreadable_picture_is_counted_once_though_the_data_is_named_in_two_w
     assert len(found["bad_pictures"]) + found["val_unreadable"] == 2
 
 
+def test_another_kind_of_device_or_another_precision_must_be_asked_for(tmp_path: Path, whole: Path) -> None:
+    stopped(tmp_path / "run", 12)
+    place = tmp_path / "run" / "environment.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | {"device": "cuda:1", "precision": "bf16"}))
+    before = {one.name: one.read_bytes() for one in (tmp_path / "run").rglob("*") if one.is_file()}
+    problem = r"was trained on cuda in bf16; here it would go on cpu in fp32, to other weights\. Say --device cpu"
+    with pytest.raises(DataError, match=problem):
+        train(tiny(), out=tmp_path / "run", resume=True)
+    assert {one.name: one.read_bytes() for one in (tmp_path / "run").rglob("*") if one.is_file()} == before
+    notes = Notes()
+    train(tiny(), out=tmp_path / "run", resume=True, device="cpu", display=notes)
+    assert notes.said[1].startswith("caution: the run was trained on cuda in bf16, and goes on cpu in fp32")
+    assert trace(tmp_path / "run") == trace(whole)  # since it was trained here after all
+    train(tiny(), out=tmp_path / "run", resume=True)  # as it was the last time
+
+
 def test_resume_without_a_checkpoint_starts_at_step_0(tmp_path: Path, whole: Path) -> None:
     notes = Notes()
     train(tiny(), out=tmp_path / "new", resume=True, device="cpu", display=notes)

@@ -20,9 +20,10 @@ from frugalvit.objective.objective import Objective, Supervised
 from frugalvit.recipes.find import recipe
 from frugalvit.run import train
 from frugalvit.training.devices import place_for
-from frugalvit.training.optimizer import Sgd, lr_scale
+from frugalvit.training.optimizer import AdamW, Everything, Sgd, parameter_groups
 from frugalvit.training.prepare import Training, prepare
 from frugalvit.training.recipe import Recipe
+from frugalvit.zoo.vit import vit
 
 
 def plain(*overrides: str) -> Recipe:
@@ -82,15 +83,34 @@ def test_clipping_limits_the_norm_of_a_step_and_shows_the_one_before() -> None:
     assert [one.taken()["gradient_norm"] for one in shown] == pytest.approx([length / rate] * 2, rel=1e-3)
 
 
+LADDER = {"layers.2.": 0.25, "layers.3.": 0.5, "readout.": 1.0}  # of two blocks behind tokens and positions
+
+
 def test_each_block_learns_slower_than_the_one_above_it() -> None:
     made = plain("depth=2")
     decayed = replace(made, optimizer=replace(made.optimizer, layer_decay=0.5))
     full, slow = taken(prepared(made)), taken(prepared(decayed))
-    depth = len(made.model.layers)
-    scales = {name: lr_scale(name, depth, 0.5) for name in full}
-    assert {0.5, 0.25, 1.0} <= set(scales.values())
+    first, second, third = ({name: scale for name in full if name.startswith(part)} for part, scale in LADDER.items())
+    scales = dict.fromkeys(full, 0.125) | first | second | third
     for name, change in full.items():
         torch.testing.assert_close(slow[name], scales[name] * change, atol=1e-7, rtol=1e-3)
+
+
+def test_layers_slow_down_as_timm_has_it_but_for_the_last_norm() -> None:
+    timm = pytest.importorskip("timm")
+    theirs = timm.create_model("deit_tiny_patch16_224", depth=3)
+    groups = pytest.importorskip("timm.optim").param_groups_layer_decay(theirs, layer_decay=0.75)
+    names = {id(parameter): name for name, parameter in theirs.named_parameters()}
+    wanted = {names[id(parameter)]: group["lr_scale"] for group in groups for parameter in group["params"]}
+    module = vit(dim=192, heads=3, depth=3, patch=16, classes=1000).build()
+    groups = parameter_groups(module, AdamW(1e-3, layer_decay=0.75), Everything())
+    ours = {name: group["scale"] for group in groups for name in group["names"]}
+    counterparts = {"tokenizer.": "patch_embed.proj.weight", "layers.0.tokens.class": "cls_token", "layers.1.": "pos_embed"}
+    counterparts |= {f"layers.{i + 2}.": f"blocks.{i}.mlp.fc1.weight" for i in range(3)} | {"readout.heads": "head.weight"}
+    for start, name in counterparts.items():
+        found = {scale for own, scale in ours.items() if own.startswith(start)}
+        assert list(found) == [pytest.approx(wanted[name])], (start, name)
+    assert {scale for name, scale in ours.items() if name.startswith("readout.norm")} == {1.0}
 
 
 def test_a_linear_probe_leaves_the_backbone_as_it_was(tmp_path: Path) -> None:

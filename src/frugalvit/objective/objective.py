@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from frugalvit.data.batch import Batch
 from frugalvit.errors import SpecError, at, suggestion
-from frugalvit.objective.distill import Distilled, Sizes
+from frugalvit.objective.distill import Distilled, Sizes, refuse_weight
 from frugalvit.objective.loss import CrossEntropy, Loss
 from frugalvit.objective.match import MatchedAttention, MatchedTokens
 
@@ -21,6 +21,9 @@ class Supervised:
     head: str = "class"
     loss: Loss = CrossEntropy()
     weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        refuse_weight(self.weight)
 
     @property
     def name(self) -> str:

@@ -121,6 +121,12 @@ class RunFolder:
             taken = len(list(self.path.glob("environment*.json")))
             write_json(self.path / (f"environment-{taken + 1}.json" if taken else ENVIRONMENT), environment)
 
+    def places(self) -> set[tuple[str, str]]:
+        """The kinds of device and the precisions that the run has had so far."""
+        known = [read_json(one) for one in self.path.glob("environment*.json")]
+        told = [one for one in known if {"device", "precision"} <= set(one)]
+        return {(str(one["device"]).partition(":")[0], str(one["precision"])) for one in told}
+
     def sweep(self) -> None:
         """Remove what a killed writer left beside its target."""
         for one in filter(is_part, self.path.rglob(".*")):

@@ -212,6 +212,7 @@ class GraphStep(Step):
         if self.teacher is not None and self.filed is None:
             quicken(self.teacher)
         before = self.snapshot()
+        side = torch.cuda.Stream(self.place.device)  # of all attempts: gradients gather on the one where they did at first
         plain = self.prepared, self.terms, self.answers, self.judged, self.kept_where
         reasons = []
         if self.clock.total >= compiled.FROM:
@@ -226,7 +227,7 @@ class GraphStep(Step):
                     self.kept_where = compiled.compiled(self.kept_where, whole=True)
                     if self.teacher is not None and self.filed is None:
                         self.answers = compiled.compiled_teacher(self.teacher)
-                    self.capture(before)
+                    self.capture(before, side)
                 compiled.uncompile_layers(self.state.module)  # evaluation has other shapes
                 return
             except Exception as error:  # a compiler can fail in any way, and training must go on
@@ -237,7 +238,7 @@ class GraphStep(Step):
                 compiled.forget(self.teacher)
         try:
             with interruptible():
-                self.capture(before)
+                self.capture(before, side)
         except Exception as error:  # as can a capture, in what a model of the user's does
             reasons.append(f"the step cannot be captured as a CUDA graph ({reason(error)})")
             self.graph, self.update_at_once = None, None
@@ -245,9 +246,8 @@ class GraphStep(Step):
         if reasons:
             self.notes.append(f"slower than it could be: {'; '.join(reasons)}")
 
-    def capture(self, before: dict[Any, Tensor]) -> None:
+    def capture(self, before: dict[Any, Tensor], side: torch.cuda.Stream) -> None:
         """Warm up, put everything back as it was, and record the step."""
-        side = torch.cuda.Stream(self.place.device)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(WARM):

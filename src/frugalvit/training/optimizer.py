@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, get_args
 
 import torch
 from torch import nn
 
 from frugalvit.errors import SpecError, suggestion
+from frugalvit.nn.binary_channels import TokenBatchNormalized
+from frugalvit.nn.layers import FixedPositions, LearnedPositions, SummaryTokens
 from frugalvit.nn.network import Network
 from frugalvit.nn.projection import Together
 from frugalvit.training.muon import MuonAndAdamW, Units
 
+BETWEEN = (SummaryTokens, LearnedPositions, FixedPositions, TokenBatchNormalized)  # layers that are neither block nor merge
 
-def refuse_rates(lr: float, weight_decay: float) -> None:
-    if isinstance(lr, float) and lr <= 0:
+
+def refuse_rates(lr: float, weight_decay: float, layer_decay: float, momenta: dict[str, float], eps: float = 1e-8) -> None:
+    """What all optimizers refuse; `momenta` are shares that are kept of what was, by their paths."""
+    if isinstance(lr, (int, float)) and not lr > 0:
         raise SpecError(f"a learning rate of {lr}. Use a number above 0.", path="lr")
-    if isinstance(weight_decay, float) and weight_decay < 0:
+    if isinstance(weight_decay, (int, float)) and not weight_decay >= 0:
         raise SpecError(f"a decay of {weight_decay}. Use 0 and more.", path="weight_decay")
+    if isinstance(layer_decay, (int, float)) and not 0 < layer_decay <= 1:
+        raise SpecError(f"a factor of {layer_decay} a block. Use a number above 0, up to 1.", path="layer_decay")
+    for path, share in momenta.items():
+        if isinstance(share, (int, float)) and not 0 <= share < 1:
+            raise SpecError(f"a share of {share}. Use 0 and more, below 1.", path=path)
+    if isinstance(eps, (int, float)) and not eps >= 0:
+        raise SpecError(f"{eps}. Use 0 and more; 1e-8 is usual.", path="eps")
+
+
+def by_path(betas: tuple[float, float]) -> dict[str, float]:
+    return {f"betas[{index}]": beta for index, beta in enumerate(betas)}
 
 
 @dataclass(frozen=True)
@@ -56,7 +74,7 @@ class AdamW:
     decays: Decays = Matrices()
 
     def __post_init__(self) -> None:
-        refuse_rates(self.lr, self.weight_decay)
+        refuse_rates(self.lr, self.weight_decay, self.layer_decay, by_path(self.betas), self.eps)
 
     def build(self, groups: list[dict[str, Any]], lr: float) -> torch.optim.Optimizer:
         return torch.optim.AdamW(groups, lr=lr, betas=self.betas, eps=self.eps, weight_decay=self.weight_decay, fused=True)
@@ -75,7 +93,7 @@ class Sgd:
     decays: Decays = Matrices()
 
     def __post_init__(self) -> None:
-        refuse_rates(self.lr, self.weight_decay)
+        refuse_rates(self.lr, self.weight_decay, self.layer_decay, {"momentum": self.momentum})
         if self.nesterov and not self.momentum > 0:
             raise SpecError(f"Nesterov's momentum is above 0, not {self.momentum:g}. Use 0.9.", path="momentum")
 
@@ -113,13 +131,10 @@ class Muon:
     decays: Decays = Matrices()
 
     def __post_init__(self) -> None:
-        refuse_rates(self.lr, self.weight_decay)
+        shares = {"momentum": self.momentum} | by_path(self.betas)
+        refuse_rates(self.lr, self.weight_decay, self.layer_decay, shares, self.eps)
         if isinstance(self.adamw_lr, float) and self.adamw_lr <= 0:
             raise SpecError(f"a learning rate of {self.adamw_lr}. Use a number above 0, or none.", path="adamw_lr")
-        kept = {"momentum": self.momentum} | {f"betas[{index}]": beta for index, beta in enumerate(self.betas)}
-        for path, share in kept.items():
-            if isinstance(share, (int, float)) and not 0 <= share < 1:
-                raise SpecError(f"a share of {share}. Use 0 and more, below 1.", path=path)
         if isinstance(self.iterations, int) and self.iterations < 1:
             raise SpecError(f"{self.iterations} iterations. Use 1 and more; 5 is usual.", path="iterations")
         if self.units not in get_args(Units):
@@ -164,12 +179,20 @@ def peak_lr(optimizer: Optimizer, pictures: int) -> float:
     return optimizer.lr * pictures / optimizer.per if optimizer.per else optimizer.lr
 
 
-def lr_scale(name: str, depth: int, decay: float) -> float:
-    """decay^(places below the heads): tokenizer and positions 0, block i at i + 1, the readout on top."""
+def heights(module: Network) -> list[int]:
+    """How many blocks and merges there are up to each layer and with it; tokens, positions and norms are none."""
+    return list(accumulate(int(not isinstance(layer, BETWEEN)) for layer in module.layers))
+
+
+def lr_scale(name: str, heights: Sequence[int], decay: float) -> float:
+    """decay^(steps below the readout): 1 for the last block, one more for each below it and for the tokenizer.
+
+    As timm's, but for the last norm, which belongs to the readout here and to the last block there.
+    """
     if name.startswith("readout."):
         return 1.0
-    block = int(name.split(".")[1]) if name.startswith("layers.") else 0
-    return decay ** (depth - block)
+    height = heights[int(name.split(".")[1])] if name.startswith("layers.") else 0
+    return decay ** (max(heights, default=0) + 1 - height)
 
 
 def hidden_matrices(module: Network) -> dict[str, int]:
@@ -194,12 +217,15 @@ def parameter_groups(module: Network, optimizer: Optimizer, tune: Tune) -> list[
     """
     groups: dict[tuple[bool, bool, float], dict[str, Any]] = {}
     matrices = hidden_matrices(module) if isinstance(optimizer, Muon) else {}
+    above = heights(module)
+    if not above and optimizer.layer_decay != 1:
+        raise SpecError("models of other libraries do not tell their blocks. Use 1.0.", path="recipe.optimizer.layer_decay")
     for name, parameter in module.named_parameters():
         parameter.requires_grad_(tune.learns(name))
         if not parameter.requires_grad:
             continue
         decayed = optimizer.decays.covers(name, parameter)
-        scale = lr_scale(name, len(module.layers), optimizer.layer_decay)
+        scale = lr_scale(name, above, optimizer.layer_decay)
         group = groups.setdefault((name in matrices, decayed, scale), {"params": [], "names": [], "scale": scale})
         group["params"].append(parameter)
         group["names"].append(name)

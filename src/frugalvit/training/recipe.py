@@ -98,6 +98,8 @@ class Recipe:
             value = getattr(self, name)
             if isinstance(value, int) and value < 1:
                 raise SpecError(f"{value}. Use 1 and more.", path=name)
+        if isinstance(self.clip, (int, float)) and not self.clip > 0:
+            raise SpecError(f"a norm of {self.clip:g}. Use a number above 0, or none.", path="clip")
         if isinstance(self.seed, int) and self.seed < 0:
             raise SpecError(f"{self.seed}. Use 0 and more.", path="seed")
         if self.duration in (Steps(0), Epochs(0)):

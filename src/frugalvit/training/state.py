@@ -65,7 +65,7 @@ class State:
         with at(str(path)):
             self.fill(tensors)
         self.step, self.counters = header["step"], header["counters"]
-        if self.scaler is not None:
+        if self.scaler is not None and "scaler" in header:  # else it was trained in another precision, and scales anew
             self.scaler.load_state_dict(header["scaler"])
 
     def fill(self, tensors: dict[str, Tensor]) -> None:
