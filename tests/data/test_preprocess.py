@@ -7,6 +7,8 @@ import pytest
 import torch
 from PIL import Image as Pillow
 from timm.data import create_transform
+from torchvision.transforms import v2
+from torchvision.transforms.functional import _compute_resized_output_size
 
 from frugalvit.data.preprocess import Preprocess, means_for, opened
 from frugalvit.errors import DataError, SpecError
@@ -26,6 +28,28 @@ def test_a_picture_becomes_what_timms_evaluation_makes_of_it(size: tuple[int, in
     torch.testing.assert_close(Preprocess(224, 224, *colors, crop)(picture), theirs(picture), atol=1e-6, rtol=0)
 
 
+def test_pictures_of_all_proportions_get_the_size_that_torchvision_gives_them() -> None:
+    ours = Preprocess(224, 224, (0.5,), (0.5,))
+    for high in range(30, 330, 7):
+        for wide in (*range(high // 3, 3 * high, 11), high * 3 // 2, high * 4 // 3, 2 * high):
+            height, width = _compute_resized_output_size((high, wide), [256])
+            assert ours.covering(wide, high) == (width, height), f"{wide} x {high}"
+
+
+@pytest.mark.parametrize("size", [(294, 196), (196, 294), (147, 98), (245, 49)])
+def test_a_picture_of_an_exact_ratio_becomes_what_torchvisions_evaluation_makes_of_it(size: tuple[int, int]) -> None:
+    theirs = v2.Compose([v2.Resize(256, v2.InterpolationMode.BICUBIC), v2.CenterCrop(224)])
+    picture = photograph(*size)
+    np.testing.assert_array_equal(np.asarray(Preprocess(224, 224, *HALF).framed(picture)), np.asarray(theirs(picture)))
+
+
+def test_a_picture_just_covers_what_is_not_square() -> None:
+    ours = Preprocess(20, 28, (0.5,), (0.5,), crop=1.0)
+    for wide in range(1, 90):
+        for high in range(1, 90):
+            assert ours.framed(Pillow.new("L", (wide, high), 255)).getextrema() == (255, 255)  # black where nothing covers
+
+
 @pytest.mark.parametrize(("channels", "mode"), [(1, "L"), (2, "LA"), (3, "RGB"), (4, "RGBA")])
 @pytest.mark.parametrize("source", ["RGB", "L", "RGBA", "CMYK", "P", "LA", "1"])
 def test_any_kind_of_picture_becomes_any_number_of_channels(channels: int, mode: str, source: str) -> None:
@@ -40,6 +64,33 @@ def test_sixteen_bit_pictures_are_scaled_and_not_clipped() -> None:
     assert gray.dtype == np.uint8
     assert (gray.min(), gray.max()) == (0, 255)
     assert abs(gray.mean() - 127.5) < 0.1
+
+
+def test_sixteen_bits_are_what_the_file_says_and_not_what_its_brightest_pixel_does(tmp_path: Path) -> None:
+    Pillow.fromarray(np.full((4, 4), 250, np.uint16)).save(tmp_path / "dark.png")
+    assert np.asarray(opened(tmp_path / "dark.png")).max() == 1
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA"])
+@pytest.mark.parametrize("size", [(108, 234), (234, 108), (40, 40), (29, 59), (3, 90), (200, 30)])
+def test_rows_are_resized_before_columns_whichever_pillow_begins_with(size: tuple[int, int], mode: str) -> None:
+    noise_HWC = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 4), dtype=np.uint8)
+    picture = Pillow.fromarray(noise_HWC).convert(mode)
+    ours = Preprocess(28, 20, *means_for(len(mode), *IMAGENET))
+    wide, high = ours.covering(*size)
+    weighted = picture.convert({"LA": "La", "RGBA": "RGBa"}.get(mode, mode))
+    rows = weighted.resize((wide, size[1]), Pillow.Resampling.BICUBIC)
+    whole = rows.resize((wide, high), Pillow.Resampling.BICUBIC).convert(mode)
+    left, top = round((wide - 20) / 2), round((high - 28) / 2)
+    assert ours.framed(picture).tobytes() == whole.crop((left, top, left + 20, top + 28)).tobytes()
+
+
+def test_a_picture_that_would_fill_the_memory_is_refused() -> None:
+    ours = Preprocess(224, 224, (0.5,), (0.5,))
+    for size in ((30000, 1), (1, 30000)):
+        with pytest.raises(DataError, match=f"a picture of {size[0]} x {size[1]} pixels is too thin"):
+            ours.framed(Pillow.new("L", size))
+    assert ours.framed(Pillow.new("L", (4000, 1))).size == (224, 224)
 
 
 def test_exif_rotation_is_honored(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 from PIL import Image as Pillow
 from tests.data.trees import arrays, class_folders, number_of, picture, write
 
-from frugalvit.data.arrays import ArrayFolder
+from frugalvit.data import arrays as array_files
+from frugalvit.data.arrays import ArrayFolder, Arrays
 from frugalvit.data.folder import ImageFolder
 from frugalvit.data.split import apportioned, stratified
 from frugalvit.data.table import LabelTable
@@ -156,6 +158,28 @@ def test_files_travel_to_other_processes_and_keep_their_fingerprint_when_moved(t
     )
 
 
+def test_other_bytes_of_the_same_length_change_the_fingerprint(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for number in range(60):
+        picture(number).save(tmp_path / "a" / f"{number:02d}.bmp")
+    source = ImageFolder(holdout=0).open("train", tmp_path)
+    found = {source.fingerprint()}
+    for number in range(60):
+        picture(number + 1).save(tmp_path / "a" / f"{number:02d}.bmp")
+        found.add(source.fingerprint())
+    assert len({one.stat().st_size for one in (tmp_path / "a").iterdir()}) == 1
+    assert len(found) == 61
+
+
+def test_the_times_of_files_leave_the_fingerprint_as_it_is(tmp_path: Path) -> None:
+    class_folders(tmp_path, {"a": 2, "b": 3})
+    arrays(tmp_path, "train", 6, 3)
+    before = [one.open("train", tmp_path).fingerprint() for one in (ImageFolder(), ArrayFolder())]
+    for one in (tmp_path / "a" / "000.jpg", tmp_path / "train_images.npy"):
+        os.utime(one, ns=(1, 1))
+    assert [one.open("train", tmp_path).fingerprint() for one in (ImageFolder(), ArrayFolder())] == before
+
+
 def test_a_missing_file_changes_the_fingerprint_and_ends_nothing(tmp_path: Path) -> None:
     class_folders(tmp_path, {"a": 2, "b": 3})
     source = ImageFolder(holdout=0).open("train", tmp_path)
@@ -205,6 +229,31 @@ def test_arrays_are_mapped_and_travel_as_their_path(tmp_path: Path, gray: bool) 
     assert copy.picture(4).mode == ("L" if gray else "RGB")
     assert copy.name(4) == f"{tmp_path / 'test_images.npy'}[4]"
     assert test.classes == ("0", "1", "2")
+
+
+def test_every_pixel_of_an_array_is_in_its_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(array_files, "PIECE", 700)  # several pieces, the last one short
+    images = np.random.default_rng(0).integers(0, 256, (500, 5, 7), dtype=np.uint8)
+    found = []
+    for index in (None, *range(0, 500, 7)):
+        changed = images.copy()
+        if index is not None:
+            changed[index, 4, 6] ^= 1
+        np.save(tmp_path / "images.npy", changed)
+        mapped = np.load(tmp_path / "images.npy", mmap_mode="r")
+        ways = [changed, mapped, np.asfortranarray(changed)]
+        alike = {Arrays(one, np.zeros(500), ["a"], "noise").fingerprint() for one in ways}
+        assert len(alike) == 1
+        found += alike
+    assert len(set(found)) == len(found)
+
+
+def test_a_fingerprint_is_computed_once_and_anew_in_another_process(tmp_path: Path) -> None:
+    arrays(tmp_path, "train", 6, 3)
+    source = ArrayFolder(holdout=0).open("train", tmp_path)
+    before, data = source.fingerprint(), pickle.dumps(source)
+    np.save(tmp_path / "train_images.npy", np.load(tmp_path / "train_images.npy") // 2)
+    assert source.fingerprint() == before != pickle.loads(data).fingerprint()
 
 
 def test_arrays_may_bring_their_validation_split_and_names(tmp_path: Path) -> None:
@@ -304,6 +353,31 @@ def test_a_picture_may_be_listed_twice_to_weigh_more(tmp_path: Path) -> None:
     assert len(LabelTable(holdout=0).open("train", file)) == 3
 
 
+@pytest.mark.parametrize("spelled", ["pictures/{}.png", "./pictures/{}.png", "pictures/../pictures//{}.png", "links/{}.png"])
+def test_a_picture_that_is_listed_twice_is_in_one_split_only(tmp_path: Path, spelled: str) -> None:
+    (tmp_path / "links").symlink_to("pictures")
+    paths = [form.format(n) for n in range(12) for form in ("pictures/{}.png", spelled)]
+    file = table(tmp_path, "path,label\n" + "".join(f"{path},{'ab'[at % 4 // 2]}\n" for at, path in enumerate(paths)))
+    train, val = (LabelTable(holdout=0.34, seed=1).open(split, file) for split in ("train", "val"))
+    shown = [[number_of(source.picture(index)) for index in range(len(source))] for source in (train, val)]
+    assert not set(shown[0]) & set(shown[1])
+    assert [sorted(one) for one in shown] == [sorted(2 * list(set(one))) for one in shown]
+    assert np.bincount(val.labels).tolist() == [4, 4]
+
+
+def test_a_link_to_a_picture_is_that_picture(tmp_path: Path) -> None:
+    file = table(tmp_path, "path,label,split\npictures/1.png,a,train\nagain.png,a,val\n")
+    (tmp_path / "again.png").symlink_to(tmp_path / "pictures" / "1.png")
+    with pytest.raises(DataError, match=r"csv:3: again\.png is a for val here, but a for train on line 2, as pictures/1"):
+        LabelTable().open("train", file)
+
+
+def test_rows_without_copies_are_split_as_ever(tmp_path: Path) -> None:
+    text = "path,label\n" + "".join(f"pictures/{n}.png,{'ab'[n % 2]}\n" for n in range(12))
+    val = LabelTable(holdout=0.34, seed=1).open("val", table(tmp_path, text))
+    assert [number_of(val.picture(index)) for index in range(len(val))] == [2, 3, 5, 10]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -318,7 +392,11 @@ def test_a_picture_may_be_listed_twice_to_weigh_more(tmp_path: Path) -> None:
         ("path,label,split\npictures/1.png,a,train\npictures/2.png,b,val\n", "csv:3: the label b of val never occurs in train"),
         (
             "path,label\npictures/1.png,a\npictures/1.png,b\n",
-            "csv:3: pictures/1.png is b for train here, but a for train on line 2",
+            "csv:3: pictures/1.png is b for train here, but a for train on line 2. It is one picture: keep one of the two",
+        ),
+        (
+            "path,label,split\npictures/1.png,a,train\n./pictures/1.png,a,val\n",
+            "csv:3: ./pictures/1.png is a for val here, but a for train on line 2, as pictures/1.png. It is one picture",
         ),
     ],
 )

@@ -24,7 +24,7 @@ import torch
 from PIL import Image as Pillow
 from tests.data.trees import class_folders, number_of, picture
 
-from frugalvit.data import store_build
+from frugalvit.data import arrays, files, store_build
 from frugalvit.data.ahead import Ahead, Reading, advice, ahead
 from frugalvit.data.arrays import Arrays
 from frugalvit.data.augment import Augment, Flip, ResizedCrop, deit_augment
@@ -299,12 +299,99 @@ def test_other_pixels_under_the_same_names_and_lengths_are_noticed(tmp_path: Pat
     for number in range(3):
         picture(number).save(folder / f"{number}.bmp")
     source = ImageFolder(holdout=0).open("train", folder.parent)
-    store = stored(source, path)
+    stored(source, path)
     picture(9).save(folder / "1.bmp")
-    assert source.fingerprint() == store.fingerprint()
-    with pytest.raises(StaleStore, match=r"holds another picture than .*1\.bmp is now"):
+    assert (folder / "1.bmp").stat().st_size == (folder / "2.bmp").stat().st_size
+    with pytest.raises(StaleStore, match=r"is of another data set, or of one that has changed since"):
         fresh(source, path)
     assert number_of(reopened(source, path, quiet).picture(1)) == 9
+
+
+def test_other_pixels_that_no_fingerprint_and_no_time_tells_are_noticed_in_some_places(tmp_path: Path) -> None:
+    source = Careless(toy_arrays())
+    stored(source, tmp_path / "s")
+    source.source.images[22] //= 2
+    with pytest.raises(StaleStore, match=r"holds another picture than toy\[22\] is now"):
+        fresh(source, tmp_path / "s")
+    np.testing.assert_array_equal(reopened(source, tmp_path / "s", quiet).array(), source.source.images)
+
+
+class Careless(Picked):
+    """A source whose fingerprint says nothing about its pictures, as one of a user's may be."""
+
+    source: Arrays
+
+    def __init__(self, source: Arrays):
+        super().__init__(source, np.arange(len(source)))
+
+    def fingerprint(self) -> str:
+        return "0" * 16
+
+
+def test_files_that_are_written_anew_are_stored_anew_though_none_of_them_is_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "SAMPLED", 2)  # as if there were many: the first and the last
+    folder, path = tmp_path / "pictures" / "a", tmp_path / "store.json"
+    folder.mkdir(parents=True)
+    for number in range(30):
+        picture(number).save(folder / f"{number:02d}.bmp")
+    source = ImageFolder(holdout=0).open("train", folder.parent)
+    before = source.fingerprint()
+    stored(source, path)
+    picture(77).save(folder / "02.bmp")  # spots are 0, 4, 8, ...
+    assert source.fingerprint() == before
+    with pytest.raises(StaleStore, match=r"store\.json: is of files that have been written since\. Build it again"):
+        fresh(source, path)
+    done: list[int] = []
+    assert number_of(reopened(source, path, lambda now, total: done.append(now)).picture(2)) == 77
+    assert done == [0, 30]
+    reopened(source, path)
+
+
+def test_a_mapped_array_that_is_saved_anew_is_stored_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "WHOLE", 100)  # as if it were large: only some pictures enter the fingerprint
+    monkeypatch.setattr(arrays, "SAMPLED", 8)
+    images, path = toy_arrays(1000).images, tmp_path / "store.json"
+    kept = np.linspace(0, 999, 8).astype(int)
+    np.save(tmp_path / "images.npy", images)
+
+    def opened() -> Source:
+        mapped = np.load(tmp_path / "images.npy", mmap_mode="r")
+        return Picked(Arrays(mapped, np.zeros(1000), ["a"], "mapped"), np.arange(1000))
+
+    before = opened().fingerprint()
+    stored(opened(), path)
+    reopened(opened(), path)
+    changed = np.zeros_like(images)
+    changed[kept] = images[kept]
+    np.save(tmp_path / "images.npy", changed)
+    assert opened().fingerprint() == before
+    np.testing.assert_array_equal(reopened(opened(), path, quiet).array(), changed)
+
+
+def test_only_the_files_of_the_own_pictures_make_a_store_stale(tmp_path: Path) -> None:
+    class_folders(tmp_path / "pictures", {"a": 4, "b": 3})
+    source = ImageFolder(holdout=0).open("train", tmp_path / "pictures")
+    part = Picked(source, np.array([0, 5]))
+    stored(part, tmp_path / "store.json")
+    os.utime(source.path(1), ns=(1, 1))
+    reopened(part, tmp_path / "store.json")
+    os.utime(source.path(5), ns=(1, 1))
+    with pytest.raises(StaleStore, match="is of files that have been written since"):
+        fresh(part, tmp_path / "store.json")
+
+
+def test_a_store_of_an_older_format_is_built_again_and_its_pixels_removed(tmp_path: Path) -> None:
+    path = tmp_path / "store.json"
+    old = stored(toy_arrays(), path)
+    found = {name: value for name, value in json.loads(path.read_text()).items() if name not in ("checksum", "written")}
+    rest = json.dumps(found | {"format": 1}, separators=(",", ":")).encode()
+    path.write_bytes(b'{"checksum":"%s",' % checksum(rest).encode() + rest[1:])
+    with pytest.raises(StaleStore, match=f"has format 1, and this version reads {FORMAT}"):
+        open_store(path)
+    new = reopened(toy_arrays(), path, quiet)
+    assert files_of(tmp_path) == sorted(["store.json", new.file.name]) and new.file != old.file
 
 
 def test_a_picture_that_can_be_read_again_is_stored_again(tmp_path: Path) -> None:
@@ -342,6 +429,18 @@ def test_pictures_that_change_while_they_are_stored_are_not_stored(tmp_path: Pat
     assert "store.json" not in files_of(tmp_path)
 
 
+def test_a_mapped_array_that_is_saved_anew_while_it_is_stored_is_not_stored(tmp_path: Path) -> None:
+    np.save(tmp_path / "images.npy", toy_arrays().images)
+    source = Arrays(np.load(tmp_path / "images.npy", mmap_mode="r"), np.zeros(23), ["a"], "mapped")
+
+    def meddle(done: int, total: int) -> None:
+        np.save(tmp_path / "images.npy", toy_arrays().images // 2)
+
+    with pytest.raises(DataError, match="changed while they were being stored"):
+        stored(source, tmp_path / "store.json", progress=meddle)
+    assert "store.json" not in files_of(tmp_path)
+
+
 def test_a_moved_data_set_keeps_its_store_under_its_new_names(tmp_path: Path) -> None:
     class_folders(tmp_path / "here", {"a": 3, "b": 2})
     stored(ImageFolder(holdout=0).open("train", tmp_path / "here"), tmp_path / "store.json")
@@ -356,7 +455,7 @@ def test_a_moved_data_set_keeps_its_store_under_its_new_names(tmp_path: Path) ->
         (lambda text: text[:-30], "is not the header of a store, or damaged"),
         (lambda text: "[1, 2]", "is not the header of a store"),
         (lambda text: text.replace('"shrunk":0', '"shrunk":1'), "does not have the checksum that it states"),
-        (lambda text: text.replace(f'"format":{FORMAT}', '"format":99'), "has format 99, and this version reads 1"),
+        (lambda text: text.replace(f'"format":{FORMAT}', '"format":99'), f"has format 99, and this version reads {FORMAT}"),
     ],
 )
 def test_a_damaged_header_is_refused_and_built_again(tmp_path: Path, damage: Callable[[str], str], message: str) -> None:

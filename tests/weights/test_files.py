@@ -89,6 +89,31 @@ def test_the_arguments_that_trainers_leave_in_checkpoints_are_let_in(tmp_path: P
     assert read_file(tmp_path / "deit.pth")["args"].lr == 0.1
 
 
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_files_get_the_rights_that_the_umask_leaves(tmp_path: Path, mask: int) -> None:
+    def anew(part: Path) -> None:
+        part.unlink()
+        part.touch(0o600)
+
+    old = os.umask(mask)
+    try:
+        write_json(tmp_path / "a.json", {})
+        write_safetensors(tmp_path / "a.safetensors", {"a": torch.zeros(1)})
+        whole(tmp_path / "a.anew", anew)
+    finally:
+        os.umask(old)
+    assert {one.stat().st_mode & 0o777 for one in tmp_path.iterdir()} == {0o666 & ~mask}
+
+
+def test_saving_never_touches_the_umask_which_all_threads_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def touched(mask: int) -> int:
+        raise AssertionError(f"the umask was set to {mask:o}")
+
+    monkeypatch.setattr(os, "umask", touched)
+    write_json(tmp_path / "a.json", {})
+    write_safetensors(tmp_path / "a.safetensors", {"a": torch.zeros(1)})
+
+
 def test_a_write_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     write_json(file, {"a": 1})

@@ -5,20 +5,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image as Pillow
 
-from frugalvit.data.files import json_in
+from frugalvit.data.files import json_in, spread
 from frugalvit.data.preprocess import from_array
 from frugalvit.data.source import SPLITS, Source, needs, refuse_other_splits
 from frugalvit.data.split import NoSplit, held_out, refuse_impossible_share
 from frugalvit.errors import DataError
 
 LAYOUT = "a folder with train_images.npy (uint8), train_labels.npy, test_images.npy and test_labels.npy"
-SAMPLED = 64  # pictures whose bytes enter the fingerprint
+WHOLE = 4_000_000_000  # bytes of a mapped file that are all read for a fingerprint, some seconds
+SAMPLED = 256  # pictures of a larger file that are
+PIECE = 64 << 20  # bytes hashed at a time
 
 
 class Arrays:
@@ -41,16 +44,35 @@ class Arrays:
         return f"{self.place}[{index:0{len(str(len(self) - 1))}d}]"
 
     def fingerprint(self) -> str:
+        """Of shape, class names, labels and every pixel, as they are when it is first asked for; it is computed once.
+
+        Of a mapped file larger than `WHOLE` only `SAMPLED` pictures are read, evenly spread; a change between them is missed.
+        """
+        return self.digest
+
+    @cached_property
+    def digest(self) -> str:
         digest = hashlib.blake2b(repr((self.images.shape, self.classes)).encode(), digest_size=8)
         digest.update(self.labels.tobytes())
-        for index in np.linspace(0, len(self) - 1, SAMPLED).astype(int):
-            digest.update(np.ascontiguousarray(self.images[index]).tobytes())
+        if self.file is not None and self.images.nbytes > WHOLE:
+            for index in spread(len(self), SAMPLED):
+                digest.update(np.ascontiguousarray(self.images[index]).data)
+            return digest.hexdigest()
+        step = max(1, PIECE * len(self) // max(1, self.images.nbytes))
+        for start in range(0, len(self), step):
+            digest.update(np.ascontiguousarray(self.images[start : start + step]).data)
         return digest.hexdigest()
 
+    @property
+    def file(self) -> Path | None:
+        """Where the pictures are mapped from; None for those in memory."""
+        name = self.images.filename if isinstance(self.images, np.memmap) else None
+        return None if name is None else Path(name)
+
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
-        if isinstance(self.images, np.memmap) and self.images.filename is not None:
-            state["images"] = Path(self.images.filename)
+        state = {key: value for key, value in self.__dict__.items() if key != "digest"}  # the file may be another by then
+        if self.file is not None:
+            state["images"] = self.file
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

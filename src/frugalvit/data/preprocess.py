@@ -18,6 +18,9 @@ from frugalvit.errors import DataError, SpecError
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 FILTERS = {"bicubic": Pillow.Resampling.BICUBIC, "bilinear": Pillow.Resampling.BILINEAR}
 
+WEIGHTED = {"LA": "La", "RGBA": "RGBa"}  # modes with colors times alpha, in which pictures are resized
+LONGEST = 1 << 20  # pixels of a side when resized
+
 Picture = str | Path | Pillow.Image | np.ndarray
 
 
@@ -52,14 +55,26 @@ class Preprocess:
         return self.normalized(self.framed(opened(picture)))
 
     def framed(self, picture: Pillow.Image) -> Pillow.Image:
-        """The centered part of the picture at the model's size."""
-        picture = picture.convert(self.mode)
+        """The centered part of the picture at the model's size.
+
+        Rows are resized first, then columns: Pillow by itself begins with either, as its version and the sizes say, and rounds
+        between them.
+        """
+        picture = picture.convert(self.mode).convert(WEIGHTED.get(self.mode, self.mode))
+        wide, high = self.covering(picture.width, picture.height)
+        left, top = round((wide - self.width) / 2), round((high - self.height) / 2)
+        by = FILTERS[self.interpolation]
+        strip = picture.resize((wide, picture.height), by).crop((left, 0, left + self.width, picture.height))
+        return strip.resize((self.width, high), by).crop((0, top, self.width, top + self.height)).convert(self.mode)
+
+    def covering(self, width: int, height: int) -> tuple[int, int]:
+        """Width and height of such a picture when it is resized."""
         high, wide = int(self.height / self.crop), int(self.width / self.crop)
-        scale = max(high / picture.height, wide / picture.width)
-        size = (max(wide, int(picture.width * scale)), max(high, int(picture.height * scale)))
-        picture = picture.resize(size, FILTERS[self.interpolation])
-        left, top = round((picture.width - self.width) / 2), round((picture.height - self.height) / 2)
-        return picture.crop((left, top, left + self.width, top + self.height))
+        tall = high * width <= wide * height  # the width decides; in integers, as floats can fall below one
+        size = (wide, wide * height // width) if tall else (high * width // height, high)
+        if max(size) > LONGEST:
+            raise DataError(f"a picture of {width} x {height} pixels is too thin to be resized. Cut it first.")
+        return size
 
     def resizing(self, height: int, width: int) -> str:
         """A word on pictures that all have this size, where the model takes another."""
@@ -100,7 +115,8 @@ def upright(picture: Pillow.Image) -> Pillow.Image:
     if turned.mode.startswith(("I", "F")):
         values = np.asarray(turned, dtype=np.float64)
         highest = values.max(initial=0.0)
-        top = 65535.0 if highest > 255 else 1.0 if turned.mode == "F" and highest <= 1 else 255.0
+        deep = turned.mode.startswith("I;16") or highest > 255
+        top = 65535.0 if deep else 1.0 if turned.mode == "F" and highest <= 1 else 255.0
         return Pillow.fromarray((values.clip(0, top) * (255.0 / top)).round().astype(np.uint8))
     if turned.mode == "P" and "transparency" in turned.info:
         return turned.convert("RGBA")

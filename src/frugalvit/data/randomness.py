@@ -13,7 +13,12 @@ import torch
 
 
 class Stream(IntEnum):
-    """What draws are for; two streams never share any."""
+    """What draws are for: the second number of a place (step, stream, ...), so that ORDER to DEPTH never share any.
+
+    SPLIT and INIT come first in theirs: (SPLIT, class), (SPLIT, class, 1), (INIT,) and (INIT, 1). As numbers, all but (INIT,)
+    can be places of other streams too: with one seed, class 1 of a split is shuffled by the draws that order epoch 0, and class
+    4 by those that mix the first batch. They decide about different things, and other draws would be other splits.
+    """
 
     SPLIT = 0  # held-out pictures of a data set
     ORDER = 1  # which pictures a batch holds

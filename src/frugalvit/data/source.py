@@ -30,7 +30,10 @@ class Source(Protocol):
         ...
 
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits that change when the pictures' names, sizes or labels do."""
+        """Sixteen hexadecimal digits that change when the pictures, their names or labels do, as far as is cheap to tell.
+
+        They are the same for a copy elsewhere: by them a run that is resumed knows its data, and a file of a teacher's answers.
+        """
         ...
 
 

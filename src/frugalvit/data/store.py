@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from PIL import Image as Pillow
 
+from frugalvit.data.backing import written
+from frugalvit.data.files import spread
 from frugalvit.data.preprocess import from_array
 from frugalvit.data.source import Source
 from frugalvit.data.store_files import Header, StaleStore, map_pixels, read_header
@@ -25,7 +27,7 @@ class Store:
         self.path = path  # of the header
         self.mode, self.limit, self.decoder = header.mode, header.limit, header.decoder
         self.shrunk = header.shrunk  # pictures that lost pixels to the limit
-        self.origin = header.fingerprint  # of the source that was stored
+        self.origin, self.written = header.fingerprint, header.written  # of the source that was stored
         self.classes = tuple(header.classes)
         self.names = tuple(header.names)
         self.labels = header.labels
@@ -97,7 +99,9 @@ def open_store(path: Path) -> Store:
 def opened_for(source: Source, fingerprint: str, path: Path, *, mode: str, limit: int | None, decoder: str = "pillow") -> Store:
     """The store at `path` if it holds these pictures in this mode and size. Else a StaleStore with the reason.
 
-    A fingerprint is of names and lengths, so some pictures are compared too, and unreadable ones are tried again.
+    A store is a cache, so it is one of files that were not written since, by their lengths and times: a fingerprint can miss a
+    change. For what these miss (another version of a decoder, a source that tells no files), some pictures are compared too,
+    and unreadable ones are tried again.
     """
     store = open_store(path)
     wanted = {"mode": mode, "limit": limit, "decoder": decoder}
@@ -107,6 +111,8 @@ def opened_for(source: Source, fingerprint: str, path: Path, *, mode: str, limit
     for key, value in wanted.items():
         if getattr(store, key) != value:
             raise StaleStore(f"has {key} {getattr(store, key)}, not {value}. Build it again.", path=str(path))
+    if store.written != written(source):
+        raise StaleStore("is of files that have been written since. Build it again.", path=str(path))
     if len(store) and store.name(0) != source.name(0):  # the data set was moved
         store.names = tuple(source.name(index) for index in range(len(source)))
     if decoder == "pillow":
@@ -115,9 +121,9 @@ def opened_for(source: Source, fingerprint: str, path: Path, *, mode: str, limit
     return store
 
 
-def spots(count: int, most: int = SPOTS) -> list[int]:
-    """Some indices, evenly spread."""
-    return sorted(set(np.linspace(0, count - 1, min(count, most)).astype(int).tolist())) if count else []
+def spots(count: int) -> list[int]:
+    """The pictures that are compared."""
+    return spread(count, SPOTS)
 
 
 def refuse_other_pixels(store: Store, source: Source, index: int) -> None:

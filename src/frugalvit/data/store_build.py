@@ -18,12 +18,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from frugalvit.data.arrays import Arrays
+from frugalvit.data.backing import written
 from frugalvit.data.batches import as_worker
 from frugalvit.data.bounds import require_at_least
+from frugalvit.data.files import spread
 from frugalvit.data.preprocess import MODES
 from frugalvit.data.source import Source
 from frugalvit.data.split import Picked
-from frugalvit.data.store import Store, as_stored, opened_for, spots
+from frugalvit.data.store import Store, as_stored, opened_for
 from frugalvit.data.store_files import (
     Header,
     StaleStore,
@@ -213,8 +215,9 @@ def refuse_impossible(mode: str, limit: int | None, workers: int) -> None:
 def built(chunks: Chunks, fingerprint: str, path: Path, workers: int, progress: Progress) -> Store:
     """The build itself: sizes from a sample, pixels, and last the header."""
     source, total = chunks.source, len(chunks.source)
+    before = written(source)  # before the first picture is read, so that no later change can be missed
     progress(0, total)
-    sampled = [chunks.at([index]).sizes[0] for index in spots(total, SAMPLED)]
+    sampled = [chunks.at([index]).sizes[0] for index in spread(total, SAMPLED)]
     seen = [size for size in sampled if size != (0, 0)]
     mean = sum(height * width for height, width in seen) * channels_of(chunks.mode) / max(1, len(seen))
     refuse_small_disk(path, int(mean * total * SPARE))
@@ -237,7 +240,7 @@ def built(chunks: Chunks, fingerprint: str, path: Path, workers: int, progress: 
             length += len(chunk.pixels)
             progress(len(sizes), total)
         refuse_useless(unreadable, total)
-        if source.fingerprint() != fingerprint:
+        if written(source) != before or source.fingerprint() != fingerprint:
             raise DataError("the pictures changed while they were being stored. Start again.", path=str(path))
         with writing(path):
             file.keep()
@@ -247,6 +250,7 @@ def built(chunks: Chunks, fingerprint: str, path: Path, workers: int, progress: 
         pixels=file.path.name,
         bytes=length,
         fingerprint=fingerprint,
+        written=before,
         mode=chunks.mode,
         limit=chunks.limit,
         decoder=chunks.decoder.name,

@@ -26,7 +26,7 @@ import numpy as np
 from frugalvit.errors import DataError
 from frugalvit.handles import hold, let_go, wait_for
 
-FORMAT = 1
+FORMAT = 2  # 1 had no `written`
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LARGER = "Free some, set FRUGALVIT_CACHE to a folder on a larger disk, or store smaller pictures (limit)"
 
@@ -42,6 +42,7 @@ class Header:
     pixels: str  # the name of the file with the pixels, beside the header
     bytes: int  # its length
     fingerprint: str  # of the source
+    written: str  # of the files behind the source (see `backing.written`)
     mode: str
     limit: int | None  # of the shorter side
     decoder: str

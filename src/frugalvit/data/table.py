@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import csv
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from frugalvit.data.files import Files, listed
 from frugalvit.data.folder import SPELLINGS
 from frugalvit.data.source import SPLITS, Source, needs, refuse_other_splits
-from frugalvit.data.split import NoSplit, held_out, refuse_impossible_share
+from frugalvit.data.split import NoSplit, Picked, held_out, refuse_impossible_share
 from frugalvit.errors import DataError, suggestion
 
 LAYOUT = "a .csv file with the columns path and label (and split: train, val or test)"
@@ -25,6 +29,7 @@ class Row:
     path: str
     label: str
     split: str
+    picture: str  # the file that the path leads to: that of x.png and ./x.png is one
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class LabelTable:
     """A CSV file: path (or file, filename, image), label (or class), optionally split. Paths are relative to its folder.
 
     Classes are the labels, sorted; as numbers where all are. Without rows for val, `holdout` of the training pictures,
-    stratified by class, are kept for validation.
+    stratified by class, are kept for validation, each with all its rows: a picture may come twice, to weigh more.
     """
 
     holdout: float = 0.1
@@ -60,7 +65,11 @@ class LabelTable:
         source = Files(file.parent, [row.path for row in chosen], [labels[row.label] for row in chosen], classes)
         if split == "test" or "val" in there:
             return source
-        return held_out(source, split, self.holdout, self.seed, "add rows whose split is val")
+        number_N = numbered(row.picture for row in chosen)
+        once = Picked(source, np.unique(number_N, return_index=True)[1])
+        part = held_out(once, split, self.holdout, self.seed, "add rows whose split is val")
+        assert isinstance(part, Picked)
+        return source if part is once else Picked(source, np.flatnonzero(np.isin(number_N, part.indices)))
 
 
 def read(file: Path) -> list[Row]:
@@ -69,7 +78,9 @@ def read(file: Path) -> list[Row]:
         with file.open(newline="", encoding="utf-8-sig") as stream:
             reader = csv.reader(stream)
             columns = found_columns(next(reader, []), file)
-            rows = [row_of(cells, columns, reader.line_num, file) for cells in reader if any(cell.strip() for cell in cells)]
+            folders: dict[str, str] = {}
+            filled = (cells for cells in reader if any(cell.strip() for cell in cells))
+            rows = [row_of(cells, columns, reader.line_num, file, folders) for cells in filled]
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"not a CSV file that can be read ({error}). Save it as UTF-8 text.", path=str(file)) from error
     if not rows:
@@ -93,7 +104,7 @@ def found_columns(header: list[str], file: Path) -> dict[str, int]:
     return found
 
 
-def row_of(cells: list[str], columns: dict[str, int], line: int, file: Path) -> Row:
+def row_of(cells: list[str], columns: dict[str, int], line: int, file: Path, folders: dict[str, str]) -> Row:
     place = f"{file}:{line}"
     values = {column: cells[index].strip() if index < len(cells) else "" for column, index in columns.items()}
     for column, value in values.items():
@@ -102,20 +113,38 @@ def row_of(cells: list[str], columns: dict[str, int], line: int, file: Path) -> 
     split = SPLIT_OF.get(values.get("split", "train").lower())
     if split is None:
         raise DataError(f"there is no split '{values['split']}'. {suggestion(values['split'], SPLIT_OF)}", path=place)
-    if not (file.parent / values["path"]).is_file():
+    picture = file.parent / values["path"]
+    if not picture.is_file():
         raise DataError(f"there is no file {values['path']}. Paths are relative to {file.parent}.", path=place)
-    return Row(line, values["path"], values["label"], split)
+    return Row(line, values["path"], values["label"], split, resolved(picture, folders))
+
+
+def resolved(path: Path, folders: dict[str, str]) -> str:
+    """The file that a path leads to, through links too. `folders` keeps what was found for those, since files are many."""
+    if path.is_symlink():
+        return str(path.resolve())
+    folder = str(path.parent)
+    if folder not in folders:
+        folders[folder] = str(path.parent.resolve())
+    return os.path.join(folders[folder], path.name)  # noqa: PTH118 -- a million times, so no Path for each
+
+
+def numbered(names: Iterable[str]) -> np.ndarray:
+    """Numbers in the order in which names first come; equal ones where names are."""
+    numbers: dict[str, int] = {}
+    return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
 
 
 def refuse_contradictions(rows: list[Row], file: Path) -> None:
     """A picture may come twice (to weigh more), but not in two splits or classes."""
     first: dict[str, Row] = {}
     for row in rows:
-        earlier = first.setdefault(row.path, row)
+        earlier = first.setdefault(row.picture, row)
         if (earlier.label, earlier.split) != (row.label, row.split):
+            spelled = "" if earlier.path == row.path else f", as {earlier.path}"
             raise DataError(
                 f"{row.path} is {row.label} for {row.split} here, but {earlier.label} for {earlier.split} on line "
-                f"{earlier.line}. Keep one of the two.",
+                f"{earlier.line}{spelled}. It is one picture: keep one of the two.",
                 path=f"{file}:{row.line}",
             )
 

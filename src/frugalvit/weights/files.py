@@ -6,7 +6,8 @@ import argparse
 import json
 import os
 import pickle
-import tempfile
+import secrets
+import stat
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -115,23 +116,18 @@ def whole(path: Path, write: Callable[[Path], object]) -> None:
 
 def replaced(path: Path, write: Callable[[Path], object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # less the umask, which only setting it would tell
+    mode = stat.S_IMODE(os.fstat(handle).st_mode)
     os.close(handle)
-    part = Path(name)
     try:
         write(part)
         with part.open("rb") as file:
             os.fsync(file.fileno())
-        part.chmod(0o666 & ~current_umask())
+        part.chmod(mode)  # a writer may have made the file anew
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-
-
-def current_umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def read_metadata(path: Path) -> dict[str, str]:
