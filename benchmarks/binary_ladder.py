@@ -31,8 +31,10 @@ from frugalvit.report.progress import Lines
 from frugalvit.report.table import as_markdown
 from frugalvit.studies.account import time_rows, write_logs
 from frugalvit.studies.binary import ROWS, ladder
+from frugalvit.studies.distillation import chosen
 from frugalvit.studies.study import Study
-from frugalvit.studies.trainings import Setup, key_for, measured
+from frugalvit.studies.teacher_runs import teach
+from frugalvit.studies.trainings import Setup, unmeasured
 from frugalvit.training.recipe import Recipe
 from script import started
 
@@ -62,23 +64,24 @@ def teacher_of(arguments: argparse.Namespace) -> str:
     return str(folder) if "/" in str(folder) else f"./{folder}"
 
 
-def teach(arguments: argparse.Namespace, setup: Setup) -> None:
-    """Train the teacher where it is a recipe, unless it is there."""
-    if arguments.teacher not in functions() or (Path(teacher_of(arguments)) / "summary.json").exists():
-        return
-    recipe = frugalvit.recipe(arguments.teacher, *arguments.teacher_override)
-    recipe = recipe if arguments.val else override(recipe, "data.dataset.holdout=0.0")
-    sources = opened(recipe, arguments.data)
-    setup.ledger.add(measured("teacher", key_for(recipe, sources), recipe, sources, [0], setup))
+def provide(pupils: dict[str, Recipe], arguments: argparse.Namespace, setup: Setup) -> None:
+    """The teacher, where it is a recipe and one of these learns from it."""
+    if arguments.teacher in functions():
+        recipe = frugalvit.recipe(arguments.teacher, *arguments.teacher_override)
+        teach("teacher", recipe if arguments.val else override(recipe, "data.dataset.holdout=0.0"), pupils, setup)
+    elif arguments.teacher_override:
+        raise SystemExit(f"--teacher-override is for a recipe, which '{arguments.teacher}' is not.")
 
 
 def study(arguments: argparse.Namespace, setup: Setup) -> Study:
     """The pieces that were asked for are measured, one after the other while there is time; what there is is shown."""
     began = time.perf_counter()
-    if arguments.teacher:
-        teach(arguments, setup)
     rungs = {rung: recipe_of(("binaryvit.cifar10", f"rung={rung}"), arguments) for rung in ROWS}
     others = {name: recipe_of(words, arguments) for name, words in OTHERS.items()}
+    once = replace(setup, seeds=setup.seeds[:1])
+    missing = unmeasured({name: one for name, one in others.items() if name in arguments.only}, once)
+    asked = {name: one for name, one in rungs.items() if name in arguments.only} | {name: others[name] for name in missing}
+    provide(asked, arguments, setup)
     for piece in arguments.only:
         if time.perf_counter() - began > arguments.seconds:
             print(f"{piece} is left for another call", flush=True)
@@ -96,12 +99,13 @@ def name_of(arguments: argparse.Namespace) -> str:
 def page(found: Study, arguments: argparse.Namespace, setup: Setup) -> str:
     rung = recipe_of(("binaryvit.cifar10",), arguments)
     pictures = f"{len(opened(rung, arguments.data)['train']):,} training pictures"
-    target = f"the probabilities of `{arguments.teacher}` as the only target" if arguments.teacher else "labels as the target"
+    teacher = " ".join([arguments.teacher, *arguments.teacher_override])
+    target = f"the probabilities of `{teacher}` as the only target" if arguments.teacher else "labels as the target"
     words = " ".join([*arguments.override, *arguments.reactnet_override]) or "none"
     head = (
         f"`python benchmarks/binary_ladder.py`: `binaryvit.cifar10`, {arguments.passes} passes over {pictures}, {target}; "
         f"overrides: {words}. Twins are the same models in full precision, trained in the "
-        "same way. Nothing was chosen on the pictures that are measured. A verdict is of the mean difference over seeds, by "
+        f"same way. {chosen(setup)} A verdict is of the mean difference over seeds, by "
         "Student's t at 95 %; that the pictures are a sample too is not in it."
     )
     parts = [
@@ -119,13 +123,17 @@ def write(arguments: argparse.Namespace, found: Study, setup: Setup) -> None:
     (arguments.out / f"{name_of(arguments)}.md").write_text(page(found, arguments, setup))
 
 
+def seeds(text: str) -> tuple[int, ...]:
+    return tuple(int(seed) for seed in text.split(","))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", choices=PIECES, default=list(PIECES), metavar="PIECE", help=", ".join(PIECES))
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--teacher", default="", metavar="RUN|RECIPE", help="whose probabilities are learned; none: labels")
     parser.add_argument("--passes", type=int, default=60)
-    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--seeds", type=seeds, default="0,1,2")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="after which no further piece begins")
     parser.add_argument("--val", action="store_true", help="on held-out training pictures")
     parser.add_argument("--override", action="append", default=[], metavar="NAME=VALUE", help="of rungs and twins; is shown")
@@ -140,7 +148,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
     with (arguments.runs / "progress.txt").open("a", encoding="utf-8") as progress:
         setup = Setup(
-            seeds=tuple(int(seed) for seed in arguments.seeds.split(",")),
+            seeds=arguments.seeds,
             out=arguments.runs / name_of(arguments),
             data=arguments.data,
             split="val" if arguments.val else "test",

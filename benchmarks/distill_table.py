@@ -11,7 +11,8 @@ CIFAR is a folder of arrays (train_images.npy, test_images.npy, ...). The pieces
 
 A piece trains what it needs. Seeds train at the same time. All 50,000 training pictures are learned from, and the test pictures
 measure the finished students; with `--val`, 45,000 and the 5,000 held out. Nothing that has been measured is trained again, and
-rows of earlier calls stay. Losses and accuracies of every run go into distill_table_logs.
+rows of earlier calls stay. A teacher that is there must be of the recipe that is asked for. Losses and accuracies of every run
+go into distill_table_logs.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import frugalvit
-from frugalvit.beginning import opened
 from frugalvit.report.environment import short_commit
 from frugalvit.report.progress import Lines
 from frugalvit.report.table import as_markdown
 from frugalvit.studies.account import time_rows, write_logs
 from frugalvit.studies.disagreement import disagreements
-from frugalvit.studies.distillation import ablation, teachers
+from frugalvit.studies.distillation import ablation, chosen, teachers, ways, with_teacher
 from frugalvit.studies.study import Study
-from frugalvit.studies.trainings import Setup, key_for, measured
+from frugalvit.studies.teacher_runs import teach, teacher_folder
+from frugalvit.studies.trainings import Setup, unmeasured
 from frugalvit.training.duration import Epochs
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.teacher import RunTeacher
@@ -46,21 +47,22 @@ def recipe_of(name: str, words: list[str], val: bool) -> Recipe:
     return frugalvit.recipe(name, *words, *([] if val else ["data.dataset.holdout=0.0"]))
 
 
-def folder_of(kind: str, arguments: argparse.Namespace) -> Path:
+def folder_of(kind: str, arguments: argparse.Namespace, setup: Setup) -> Path:
     """Of a teacher: the run that was given, or where it is trained."""
-    return getattr(arguments, kind) or arguments.runs / f"teacher-{kind}" / "seed-0"
+    return getattr(arguments, kind) or teacher_folder(f"teacher-{kind}", setup)
 
 
-def teach(kind: str, arguments: argparse.Namespace, setup: Setup) -> None:
-    """Train a teacher, unless it is there."""
-    if (folder_of(kind, arguments) / "summary.json").exists():
-        return
-    if getattr(arguments, kind):
-        raise SystemExit(f"--{kind} {getattr(arguments, kind)}: no finished run, for it has no summary.json.")
-    recipe = recipe_of(TEACHERS[kind], getattr(arguments, f"{kind}_override"), arguments.val)
-    sources = opened(recipe, arguments.data)
-    (entry,) = measured(f"teacher-{kind}", key_for(recipe, sources), recipe, sources, [0], setup)
-    setup.ledger.add([entry])
+def provide(kind: str, pupils: dict[str, Recipe], arguments: argparse.Namespace, setup: Setup) -> None:
+    """A teacher for those of its pupils that are asked for."""
+    given, words = getattr(arguments, kind), getattr(arguments, f"{kind}_override")
+    if given and words:
+        raise SystemExit(f"--{kind}-override is for a teacher that is trained here, not for the run {given}.")
+    if not given:
+        recipe = recipe_of(TEACHERS[kind], words, arguments.val)
+        own = {f"teacher-{kind}": recipe} if kind in arguments.only else {}
+        teach(f"teacher-{kind}", recipe, pupils | own, setup)
+    elif not (given / "summary.json").exists() and (kind in arguments.only or unmeasured(pupils, setup)):
+        raise SystemExit(f"--{kind} {given}: no finished run, for it has no summary.json.")
 
 
 def studies(arguments: argparse.Namespace, setup: Setup) -> list[Study]:
@@ -68,18 +70,25 @@ def studies(arguments: argparse.Namespace, setup: Setup) -> list[Study]:
     pieces = arguments.only
     student = recipe_of(arguments.student, arguments.override, arguments.val)
     student = replace(student, duration=Epochs(arguments.passes))
-    for kind, pupils in {"convnet": {"soft", "hard", "token"}, "transformer": {"other"}}.items():
-        if {kind, *pupils} & set(pieces):
-            teach(kind, arguments, setup)
-    convnet, transformer = (RunTeacher(str(folder_of(kind, arguments))) for kind in TEACHERS)
-    ways = replace(setup, only=tuple(one for one in STUDENTS if one in pieces))
+    convnet, transformer = (RunTeacher(str(folder_of(kind, arguments, setup))) for kind in TEACHERS)
+    taught = {name: one for name, one in ways(student, convnet).items() if one.teaching is not None}
+    pupils = {"convnet": taught, "transformer": {"other": with_teacher(student, transformer, "token")}}
+    for kind, each in pupils.items():
+        provide(kind, {name: one for name, one in each.items() if name in pieces}, arguments, setup)
+    students = replace(setup, only=tuple(one for one in STUDENTS if one in pieces))
     other = replace(setup, only=("transformer",) if "other" in pieces else ())
     matrix = replace(setup, only=("disagreement",) if "matrix" in pieces else ())
     return [
-        ablation(student, convnet, ways),
+        ablation(student, convnet, students),
         teachers(student, {"convnet": convnet}, {"transformer": transformer}, other),
         disagreements(student, convnet, matrix),
     ]
+
+
+def words_of(kind: str, arguments: argparse.Namespace) -> str:
+    """A teacher in words: the run that was given, or its recipe and what that was told."""
+    given = getattr(arguments, kind)
+    return f"the run `{given}`" if given else f"`{' '.join([TEACHERS[kind], *getattr(arguments, f'{kind}_override')])}`"
 
 
 def page(found: list[Study], arguments: argparse.Namespace, setup: Setup) -> str:
@@ -87,8 +96,8 @@ def page(found: list[Study], arguments: argparse.Namespace, setup: Setup) -> str
     words = " ".join([arguments.student, *arguments.override])
     head = (
         f"`python benchmarks/distill_table.py`: students `{words}`, {arguments.passes} passes over {trained_on}, seeds "
-        f"{arguments.seeds}; teachers `{TEACHERS['convnet']}` and `{TEACHERS['transformer']}`. Nothing was chosen on the "
-        "pictures that are measured. The paper's figures are of ImageNet. A verdict is of the mean difference over seeds, "
+        f"{arguments.seeds}; teachers {words_of('convnet', arguments)} and {words_of('transformer', arguments)}. "
+        f"{chosen(setup)} The paper's figures are of ImageNet. A verdict is of the mean difference over seeds, "
         "by Student's t at 95 %; that the pictures are a sample too is not in it."
     )
     parts = ["# Distillation on CIFAR-10\n", f"{head}\n", *(one.markdown() for one in found), "## Time\n"]

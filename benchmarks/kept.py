@@ -21,6 +21,7 @@ class Kept:
     key: Callable[[Row], Hashable]
     page: Callable[[list[Row]], str]
     what: str = "rows"
+    order: Callable[[Row], Any] = lambda row: 0  # by which rows are sorted; equal ones stay as they came
 
     @property
     def path(self) -> Path:
@@ -34,7 +35,8 @@ class Kept:
         self.folder.mkdir(parents=True, exist_ok=True)
         with in_turn(self.path):
             known = {self.key(row): row for row in [*self.rows(), *new]}
-            text = self.page(list(known.values()))
-            write_json(self.path, {self.what: list(known.values())})
+            rows = sorted(known.values(), key=self.order)
+            text = self.page(rows)
+            write_json(self.path, {self.what: rows})
             write_whole(self.path.with_suffix(".md"), text.encode())
         return text

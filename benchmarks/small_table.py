@@ -149,7 +149,6 @@ def page(rows: list[dict[str, Any]]) -> str:
         "| model | passes | last epoch | best epoch | the paper, best epoch | parameters | images/s each | waiting | minutes |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    rows = sorted(rows, key=lambda row: (list(PAPER).index(row["item"]), -row["passes"]))  # the longest of a model first
     for row in rows:
         cells = [
             row["item"].replace(":none", "").replace(":", " "),
@@ -173,6 +172,11 @@ def page(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def as_in_the_paper(row: dict[str, Any]) -> tuple[int, int]:
+    """The longest training of a model first."""
+    return list(PAPER).index(row["item"]), -row["passes"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("items", nargs="+", choices=list(PAPER), metavar="MODEL:ADD", help=", ".join(PAPER))
@@ -188,7 +192,7 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     arguments.runs.mkdir(parents=True, exist_ok=True)
-    kept = Kept(arguments.out, "small_table", lambda row: (row["item"], row["passes"]), page)
+    kept = Kept(arguments.out, "small_table", lambda row: (row["item"], row["passes"]), page, order=as_in_the_paper)
     failed: list[str] = []
     if arguments.together > 1:
         for item, finished in each_apart(arguments.items, arguments.together, lambda item: by_itself(item, arguments)):

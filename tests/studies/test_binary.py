@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from benchmarks import binary_ladder
 
 import frugalvit
-from frugalvit.errors import SpecError
+from frugalvit.errors import DataError, SpecError
 from frugalvit.recipes.find import recipe
 from frugalvit.report.files import read_json
 from frugalvit.report.progress import Silent
@@ -159,6 +160,45 @@ def test_the_page_says_how_many_pictures_the_data_holds(
     binary_ladder.main()
     page = next((tmp_path / "results").glob("*.md")).read_text()
     assert f"60 passes over {count} training pictures, labels as the target" in page
+
+
+def test_the_script_leaves_the_test_pictures_alone_and_keeps_to_one_teacher(
+    cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "results"
+    teacher = ("width=4", "stages=2", "depth=1", "batch=16", "lr=1.0", "augment=none", "cutout=0.0", "average=none")
+
+    def called(*words: str) -> None:
+        fixed = ("--data", cifar, "--out", out, "--runs", tmp_path / "runs", "--passes", 1, "--seeds", "0", "--device", "cpu")
+        small = ("--commit", "abc1234", "--override", "dim=8", "--override", "batch=16", "--val")
+        told = [one for word in teacher for one in ("--teacher-override", word)]
+        monkeypatch.setattr(sys, "argv", ["script.py", *map(str, fixed), *small, "--teacher", "convnet.cifar10", *told, *words])
+        binary_ladder.main()
+
+    called("--only", "mean", "--teacher-override", "passes=6")
+    entries = read_json(out / "binary_ladder_taught_val.json")["entries"]
+    assert [one["name"] for one in entries] == ["teacher", "mean"]
+    assert not [name for one in entries for name in one["results"] if name.startswith("test")]
+    page = (out / "binary_ladder_taught_val.md").read_text()
+    assert "`convnet.cifar10 width=4" in page and "passes=6`" in page
+    assert "Nothing was chosen" not in page and "the figures may flatter them" in page
+    with pytest.raises(DataError, match=r"holds a run of another recipe: duration\.count is 6, asked for is 5"):
+        called("--only", "mean", "--teacher-override", "passes=5")
+    shutil.rmtree(tmp_path / "runs")
+    called("--only", "mean", "--teacher-override", "passes=6")  # only the results came back
+    again = (out / "binary_ladder_taught_val.md").read_text()
+    row = f"| + average pooling | {entries[1]['results']['val_top1']:.2f} |"
+    assert row in page and row in again and read_json(out / "binary_ladder_taught_val.json")["entries"] == entries
+
+
+def test_seeds_that_are_none_are_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["script.py", "--data", str(tmp_path), "--runs", str(tmp_path / "runs"), "--seeds", "0,x"])
+    with pytest.raises(SystemExit) as end:
+        binary_ladder.main()
+    assert end.value.code == 2 and "argument --seeds: invalid seeds value: '0,x'" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.slow

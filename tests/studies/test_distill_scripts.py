@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,7 @@ import pytest
 from benchmarks import distill_table, headline, search_teacher
 
 import frugalvit
+from frugalvit.errors import DataError
 from frugalvit.report.files import read_json
 from frugalvit.report.statistics import summarize
 
@@ -82,6 +84,55 @@ def test_the_table_is_measured_piece_by_piece(
     taught = read_json(runs / "transformer" / "seed-0" / "recipe.json")
     assert taught["teaching"]["teacher"]["path"] == str(runs / "teacher-transformer" / "seed-0")
     assert "val" not in taught["data_fingerprint"] and taught["data"]["dataset"]["holdout"] == 0
+    assert f"teachers `convnet.cifar10 {' '.join(TEACHER)} passes=6` and `small.best_cifar10 {' '.join(DEEP)}`" in page
+    assert "Nothing was chosen on the pictures that are measured." in page
+    shutil.rmtree(runs)  # only the results came back
+    called(distill_table, monkeypatch, *words, "--only", "none", "token", "other", "matrix")
+    again = (out / "distill_table.md").read_text()
+    cells = [line.split(" | ")[:2] for line in page.splitlines() if line.startswith("| ")]
+    assert [line.split(" | ")[:2] for line in again.splitlines() if line.startswith("| ")] == cells
+    assert not [one for one in runs.iterdir() if one.is_dir()]
+
+
+def test_another_teacher_than_the_one_that_is_there_is_refused(
+    cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, small = tmp_path / "runs", given("--override", STUDENT)
+    words = ["--data", cifar, "--out", tmp_path / "results", "--runs", runs, "--passes", "1", "--seeds", "0"]
+    words += ["--student", "small.best_cifar10", *small]
+    first = [*words, *given("--convnet-override", (*TEACHER, "passes=6"))]
+    other = [*words, *given("--convnet-override", (*TEACHER, "passes=5"))]
+    called(distill_table, monkeypatch, *first, "--only", "hard")
+    called(distill_table, monkeypatch, *first, "--only", "hard")  # the one that is there
+    with pytest.raises(DataError, match=r"holds a run of another recipe: duration\.count is 6, asked for is 5\. Ask for"):
+        called(distill_table, monkeypatch, *other, "--only", "hard")
+    (runs / "teacher-convnet").rename(tmp_path / "away")
+    with pytest.raises(DataError, match=r"distill_table\.json: its students learned from a run of another recipe"):
+        called(distill_table, monkeypatch, *other, "--only", "none")
+    with pytest.raises(DataError, match=r"hard/seed-0: holds a run of another recipe: teacher_fingerprint was"):
+        called(distill_table, monkeypatch, *other, "--only", "hard")
+    with pytest.raises(SystemExit, match=r"--convnet-override is for a teacher that is trained here"):
+        called(distill_table, monkeypatch, *first, "--only", "hard", "--convnet", tmp_path / "away" / "seed-0")
+    called(distill_table, monkeypatch, *words, "--only", "hard", "--convnet", tmp_path / "away" / "seed-0")
+    page = (tmp_path / "results" / "distill_table.md").read_text()
+    (hard,) = [one for one in read_json(tmp_path / "results" / "distill_table.json")["entries"] if one["name"] == "hard"]
+    assert f"| hard | {hard['results']['test_top1']:.2f} |" in page  # the same weights elsewhere
+    assert f"teachers the run `{tmp_path / 'away' / 'seed-0'}` and" in page
+
+
+def test_held_out_pictures_are_measured_without_the_test_pictures(
+    cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--data", cifar, "--out", tmp_path, "--runs", tmp_path / "runs", "--passes", "1", "--seeds", "0", "--val"]
+    words += ["--student", "small.best_cifar10", *given("--override", STUDENT)]
+    called(distill_table, monkeypatch, *words, *given("--convnet-override", (*TEACHER, "passes=6")), "--only", "hard")
+    entries = read_json(tmp_path / "distill_table_val.json")["entries"]
+    assert [one["name"] for one in entries] == ["teacher-convnet", "hard"]
+    assert not [name for one in entries for name in one["results"] if name.startswith("test")]
+    for name in ("teacher-convnet", "hard"):
+        assert list(read_json(tmp_path / "runs" / name / "seed-0" / "recipe.json")["data_fingerprint"]) == ["train", "val"]
+    page = (tmp_path / "distill_table_val.md").read_text()
+    assert "Nothing was chosen" not in page and "the figures may flatter them" in page
 
 
 def test_the_headline_reads_the_test_pictures_once_and_only_without_val(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import frugalvit
-from frugalvit.errors import DataError, SpecError
+from frugalvit.errors import DataError, SpecError, WeightsError
 from frugalvit.recipes.find import recipe
 from frugalvit.report.files import read_json, write_json
 from frugalvit.report.progress import Silent
@@ -168,6 +169,56 @@ def test_a_teacher_that_changed_between_trainings_is_told(table: Study, toy: Toy
     write_json(tmp_path / "study.json", data)
     found = ablation(student, toy.convnet, replace(toy.setup, file=tmp_path / "study.json", only=()))
     assert found.notes == (f"Caution: {toy.convnet.path} changed between some of these trainings.",)
+
+
+@pytest.fixture
+def moved(table: Study, toy: Toy, student: Recipe, tmp_path: Path) -> tuple[RunTeacher, Setup]:
+    """The teacher in another folder, and what is known of its students."""
+    path = shutil.copytree(toy.convnet.path, tmp_path / "convnet")
+    disagreements(student, toy.convnet, toy.setup)
+    rows = [one for one in read_json(toy.setup.out / "study.json")["entries"] if one["name"] != "deit"]
+    write_json(tmp_path / "study.json", {"entries": rows})
+    toy.started()
+    setup = replace(toy.setup, seeds=(0,), out=tmp_path / "out", file=tmp_path / "study.json", only=("hard",))
+    return RunTeacher(str(path)), setup
+
+
+def test_rows_are_found_wherever_the_teacher_lies_and_not_by_another_at_its_path(
+    table: Study, toy: Toy, student: Recipe, moved: tuple[RunTeacher, Setup]
+) -> None:
+    teacher, setup = moved
+    found = ablation(student, teacher, setup)
+    assert toy.started() == 0 and found.values[HARD, "top-1"] == {0: table.values[HARD, "top-1"][0]} and found.notes == ()
+    assert disagreements(student, teacher, replace(setup, only=())).n == 1
+    for entry in ("hard", "token"):  # taught from here
+        data = read_json(setup.ledger.path)
+        data["entries"] = [one for one in data["entries"] if one["name"] != entry]
+        write_json(setup.ledger.path, data)
+        ablation(student, teacher, replace(setup, only=(entry,)))
+    assert toy.started() == 2
+    for name in ("model.safetensors", "config.json"):
+        shutil.copy(Path(toy.transformer.path) / name, teacher.path)
+    changed = ablation(student, teacher, replace(setup, only=()))
+    assert changed.values[HARD, "top-1"] == changed.values[BOTH, "top-1"] == {} and changed.values[NONE, "top-1"]
+    assert changed.notes == (
+        f"Caution: {teacher.path} is another network than taught hard, token; what that gave is left out.",
+    )
+    assert disagreements(student, teacher, replace(setup, only=())).n is None
+    with pytest.raises(DataError, match=r"hard/seed-0: holds a run of another recipe: teacher_fingerprint was"):
+        ablation(student, teacher, setup)
+
+
+def test_rows_are_shown_where_only_the_results_came_back(
+    table: Study, toy: Toy, student: Recipe, moved: tuple[RunTeacher, Setup]
+) -> None:
+    teacher, setup = moved
+    write_json(setup.ledger.path, {"entries": []})
+    alone = ablation(student, teacher, setup)
+    shutil.rmtree(teacher.path)
+    assert toy.started() == 1 and list(alone.values[HARD, "top-1"]) == [0]
+    assert ablation(student, teacher, setup).values == alone.values and toy.started() == 0
+    with pytest.raises(WeightsError, match="there is no such file or folder"):
+        ablation(student, teacher, replace(setup, seeds=(0, 1)))
 
 
 def test_refusals_come_before_any_training(toy: Toy, student: Recipe, tmp_path: Path) -> None:

@@ -75,6 +75,19 @@ def test_an_entry_takes_the_place_of_an_older_one(tmp_path: Path) -> None:
     assert [one.results for one in Ledger(ledger.path).entries.values()] == [{"val_top1": 80.0}]
 
 
+def test_the_last_entry_is_found_by_the_path_of_its_teacher_and_by_its_folder(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "study.json")
+    old, new = replace(ENTRY, by_path="path"), replace(ENTRY, key="4567", by_path="path", folder="runs/token/seed-1")
+    plain = replace(ENTRY, key="89ab", by_path="", seed=2)
+    ledger.add([old, new, plain])
+    assert ledger.find_by_path("path", 1) == new and ledger.find_by_path("path", 2) is None
+    assert ledger.find_by_path("89ab", 2) == plain  # nobody taught it
+    ledger.add([old])  # again
+    again = Ledger(ledger.path)
+    assert again.find_by_path("path", 1) == old == again.made_in(Path("runs/hard/seed-1"))
+    assert again.made_in(Path("runs/token/seed-1")) == new and again.made_in(Path("runs/soft/seed-1")) is None
+
+
 @pytest.mark.parametrize("found", ["a word", {"name": "hard"}, {"name": "a", "key": "b", "seed": 0, "results": {"top1": "x"}}])
 def test_a_file_with_something_else_in_it_is_refused(found: object, tmp_path: Path) -> None:
     (tmp_path / "study.json").write_text(json.dumps({"entries": [found]}))

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 import frugalvit
-from frugalvit.data.augment import Augment, PadCrop
+from frugalvit.data.augment import Augment, PadCrop, Resize
 from frugalvit.data.digits import Digits
 from frugalvit.data.erase import Erase
 from frugalvit.data.mix import NoMix, SwitchMix
@@ -25,8 +25,8 @@ from frugalvit.report.progress import Silent
 from frugalvit.teaching import open_teacher
 from frugalvit.training import loop
 from frugalvit.training.devices import place_for
-from frugalvit.training.prepare import prepare
-from frugalvit.training.recipe import Recipe, preprocess_of
+from frugalvit.training.prepare import Training, prepare
+from frugalvit.training.recipe import Recipe, Stored, preprocess_of
 from frugalvit.training.teacher import ReadyTeacher, RunTeacher, Teaching
 
 SIZES = ("dim=16", "depth=2", "batch=64", "schedule.warmup=Steps(4)", "log_every=10", "epochs=1")
@@ -172,3 +172,50 @@ def test_a_file_of_something_else_is_refused_and_so_are_views_that_change(teache
     with pytest.raises(SpecError, match=r"recipe\.teaching\.file: .* look the same every time"):
         next(frugalvit.fit(moving))
     assert file.read_bytes() == before
+
+
+def filed(made: Recipe, answer: ReadyTeacher) -> Training:
+    sources, place = {"train": Digits().open("train", None)}, place_for("cpu", "fp32")
+    return prepare(made, sources, place, teacher=open_teacher(answer, preprocess_of(made), sources["train"].classes, place))
+
+
+class Scaled:
+    """A function whose code tells nothing of what it computes."""
+
+    def __init__(self, factor: float, dtype: torch.dtype = torch.float32):
+        generator = torch.Generator().manual_seed(0)
+        self.weight_KC, self.factor, self.dtype = torch.randn(64, 10, generator=generator), factor, dtype
+
+    def __call__(self, image_BCHW: torch.Tensor) -> torch.Tensor:
+        return (image_BCHW.flatten(1).to(self.dtype) @ self.weight_KC.to(self.dtype)).float() * self.factor
+
+
+def test_answers_in_a_file_are_compared_with_those_of_a_teacher_that_nothing_else_tells_apart(
+    teacher: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "answers.safetensors"
+    made = still(teacher, file)
+    first = filed(made, ReadyTeacher(Scaled(1.0)))
+    rounded = filed(made, ReadyTeacher(Scaled(1.0, torch.bfloat16)))  # as another device and precision would
+    assert rounded.step.filed is not None and first.step.filed is not None
+    assert torch.equal(rounded.step.filed.logits_NC, first.step.filed.logits_NC)
+    for factor in (-1.0, 1.1, 0.0):
+        with pytest.raises(DataError, match=r"answers\.safetensors: holds other answers than the teacher, Scaled, gives now"):
+            filed(made, ReadyTeacher(Scaled(factor)))
+
+
+def test_answers_in_a_file_are_for_pictures_as_they_are_stored(
+    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRUGALVIT_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "answers.safetensors"
+    made = still(teacher, file)
+    plain = replace(made, data=replace(made.data, augment=Augment((Resize(),))))
+    small = replace(plain, data=replace(plain.data, store=Stored(limit=4)))
+    training = filed(small, ReadyTeacher(Scaled(1.0)))
+    assert training.step.teacher is not None and training.step.filed is not None
+    batch = training.step.finished(training.batches[0], 0)
+    live_BC, kept_BC = training.step.teacher(batch.image_BCHW)["logits"], training.step.filed(batch.index_B)["logits"]
+    assert torch.allclose(live_BC, kept_BC, atol=1e-4)
+    with pytest.raises(DataError, match="of other pictures"):
+        filed(plain, ReadyTeacher(Scaled(1.0)))

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +33,7 @@ from frugalvit.training.adapt import Seen, class_order
 from frugalvit.training.devices import Place
 from frugalvit.training.evaluate import Framed
 from frugalvit.training.recipe import preprocess_of
-from frugalvit.training.teacher import Ensemble, OnnxTeacher, ReadyTeacher, RunTeacher, Teacher, Teaching, ZooTeacher
+from frugalvit.training.teacher import Ensemble, OnnxTeacher, ReadyTeacher, RunTeacher, Teacher, Teaching, ZooTeacher, told
 from frugalvit.training.teacher_check import check_teacher, own_top1
 from frugalvit.weights.files import write_safetensors
 from frugalvit.weights.load import export_weights
@@ -245,6 +249,89 @@ def test_the_fingerprint_follows_weights_pictures_and_classes(classifier: Classi
     assert len(found | {first}) == 4
 
 
+def fingerprint(answer: Any, gives: Any = "logits") -> str:
+    return open_teacher(ReadyTeacher(answer, gives=gives), STUDENT, NAMES, CPU).fingerprint()
+
+
+class Turned(nn.Sequential):
+    """The same layers and weights, and something else that is computed."""
+
+    def forward(self, image_BCHW: Tensor) -> Tensor:
+        return -super().forward(image_BCHW)
+
+
+class Shifted(nn.Module):
+    """A buffer that is not saved, and an address where its words are."""
+
+    def __init__(self, inner: nn.Module, mean: float):
+        super().__init__()
+        self.inner = inner
+        self.register_buffer("mean", torch.tensor(mean), persistent=False)
+
+    def extra_repr(self) -> str:
+        return repr(object())
+
+    def forward(self, image_BCHW: Tensor) -> Tensor:
+        return self.inner(image_BCHW - self.mean)
+
+
+def test_the_fingerprint_follows_what_modules_and_functions_compute() -> None:
+    linear = nn.Linear(32 * 32 * 3, 5)
+    relu, tanh = (nn.Sequential(nn.Flatten(), linear, last) for last in (nn.ReLU(), nn.Tanh()))
+    answers = (relu, tanh, Turned(*relu), Shifted(relu, 0.25), Shifted(relu, 0.5))
+    answers += (lambda x: x.mean((1, 2))[:, :5], lambda x: -x.mean((1, 2))[:, :5], lambda x: x.mean((1, 2))[:, 5:10])
+    found = [fingerprint(one) for one in answers]
+    assert len({*found, fingerprint(relu, "probabilities")}) == len(answers) + 1
+    assert [fingerprint(one) for one in answers] == found
+
+
+def test_the_fingerprint_follows_the_model_that_the_weights_are_of(classifier: Classifier) -> None:
+    other = deit(dim=12, heads=4, depth=2, patch=16, image=64, classes=5, summary=("class", "distill"))
+    module = other.build(seed=0)
+    module.load_state_dict(classifier.module.state_dict())
+    both = classifier, Classifier(ClassifierSpec(other, HALF, NAMES), module).eval()
+    first, second = (open_teacher(one, STUDENT, NAMES, CPU) for one in both)
+    image = pictures()
+    assert not torch.allclose(logits(first, image), logits(second, image))
+    assert first.fingerprint() != second.fingerprint()
+
+
+def test_a_field_that_comes_with_its_default_leaves_fingerprints_as_they_were() -> None:
+    old = dataclasses.make_dataclass("Part", ["dim"], frozen=True)
+    new = dataclasses.make_dataclass("Part", ["dim", ("drop", float, 0.0)], frozen=True)
+    assert told((old(12),)) == told((new(12),)) != told((new(12, 0.5),))
+
+
+ELSEWHERE = """
+import sys
+import torch
+from torch import nn
+from frugalvit.data.preprocess import Preprocess
+from frugalvit.teaching import open_teacher
+from frugalvit.training.devices import Place
+from frugalvit.training.teacher import ReadyTeacher, RunTeacher
+
+torch.manual_seed(0)
+module = nn.Sequential(nn.Flatten(), nn.Linear(32 * 32 * 3, 5))
+function = lambda x: x.mean((1, 2))[:, : 5 if str(x) in {"a", "b"} else 5]
+student = Preprocess(32, 32, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+for one in (RunTeacher(sys.argv[1]), ReadyTeacher(module), ReadyTeacher(function)):
+    print(open_teacher(one, student, ("ant", "bee", "cat", "dog", "eel"), Place(torch.device("cpu"), "fp32")).fingerprint())
+"""
+
+
+def test_a_fingerprint_is_the_same_in_every_process_and_of_a_copy(classifier: Classifier, tmp_path: Path) -> None:
+    run = classifier.save(tmp_path / "run")
+    shutil.copytree(run, tmp_path / "copy")
+    commands = [[sys.executable, "-c", ELSEWHERE, str(tmp_path / one)] for one in ("run", "copy")]
+    said = [
+        subprocess.run(one, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True).stdout
+        for one, seed in zip(commands, ("1", "2"), strict=True)
+    ]
+    assert said[0] == said[1]
+    assert said[0].split()[0] == open_teacher(classifier, STUDENT, NAMES, CPU).fingerprint()
+
+
 # ------------------------------------------------------------------------------------------------ other kinds
 
 
@@ -393,13 +480,13 @@ class Session:
         return [SimpleNamespace(name="image", shape=[2, 3, "height", 8])]
 
     def get_outputs(self) -> list[Any]:
-        return [SimpleNamespace(name="logits", shape=[2, 3]), SimpleNamespace(name="features", shape=[2, 7])]
+        return [SimpleNamespace(name="logits", shape=[2, 3]), SimpleNamespace(name="turned", shape=[2, 3])]
 
     def run(self, outputs: list[str], given: dict[str, np.ndarray]) -> list[np.ndarray]:
-        assert outputs == ["logits"]
+        assert outputs[0] in ("logits", "turned")
         assert given["image"].shape[0] == 2
         assert given["image"].dtype == np.float32
-        return [given["image"].mean((2, 3))]
+        return [given["image"].mean((2, 3)) * (1 if outputs == ["logits"] else -1)]
 
 
 def test_a_file_that_onnxruntime_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,7 +502,7 @@ def test_a_file_that_onnxruntime_opens(tmp_path: Path, monkeypatch: pytest.Monke
     image = torch.randn(5, 3, 8, 8)
     assert torch.allclose(logits(teacher, image), image.mean((2, 3))[:, [1, 2, 0]], atol=1e-6)
     wrong: list[tuple[OnnxTeacher, str]] = [
-        (replace(spec, output=""), r"teacher\.output: the file gives logits, features"),
+        (replace(spec, output=""), r"teacher\.output: the file gives logits, turned"),
         (replace(spec, size=None), r"teacher\.size: the file takes pictures of any size"),
         (replace(spec, size=9), r"teacher\.size: 9 x 9 for a file that takes None x 8"),
         (replace(spec, classes=("a", "b")), r"teacher\.classes: 2 names for a teacher of 3 classes"),
@@ -428,6 +515,24 @@ def test_a_file_that_onnxruntime_opens(tmp_path: Path, monkeypatch: pytest.Monke
             open_teacher(one, student, ("a", "b", "c"), CPU)
     with pytest.raises(SpecError, match=r"teacher\.classes: the teacher has 3 classes without names, the student 2"):
         open_teacher(replace(spec, classes=()), student, ("a", "b"), CPU)
+
+
+def test_the_fingerprint_of_a_file_follows_its_output_and_the_weights_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = SimpleNamespace(InferenceSession=Session, get_available_providers=lambda: ["CPUExecutionProvider"])
+    monkeypatch.setitem(sys.modules, "onnxruntime", runtime)
+    file = tmp_path / "a.onnx"
+    file.write_bytes(b"onnx")
+    spec = OnnxTeacher(str(file), *IMAGENET, ("c", "a", "b"), 8, output="logits")
+
+    def opened(one: OnnxTeacher) -> str:
+        return open_teacher(one, Preprocess(8, 8, *IMAGENET), ("a", "b", "c"), CPU).fingerprint()
+
+    found = [opened(spec), opened(replace(spec, output="turned")), opened(replace(spec, gives="probabilities"))]
+    assert opened(spec) == found[0]
+    (tmp_path / "a.onnx.data").write_bytes(b"weights")
+    assert len({*found, opened(spec)}) == 4
 
 
 def test_without_onnxruntime_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ def ladder(rungs: Mapping[str, Recipe], others: Mapping[str, Recipe], setup: Set
             Claim(f"{ROWS[more]} above {ROWS[less]}", (ROWS[more], TOP1), (ROWS[less], TOP1), gain_of_paper(more, less))
             for less, more in steps
         ),
-        notes=(*teachers(everyone, setup), *cautions(next(iter(ordered.values())), taught_by(everyone), entries, setup)),
+        notes=(*teachers(everyone, setup), *cautions(everyone, entries, setup)),
     )
     costs = {rows[name]: cost_of(recipe, setup) for name, recipe in everyone.items()}
     return replace(

@@ -10,12 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from frugalvit.beginning import opened
 from frugalvit.errors import SpecError
 from frugalvit.recipes.teach import Way, taught
 from frugalvit.report.record import RunFolder
 from frugalvit.studies.study import Claim, Study, figure
-from frugalvit.studies.trainings import Entries, Setup, described, trained
+from frugalvit.studies.trainings import Entries, Setup, described, pictures, taught_by_another, trained
 from frugalvit.training.duration import Epochs
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.teacher import RunTeacher, TeacherSpec, Teaching
@@ -60,7 +59,8 @@ def ablation(student: Recipe, teacher: TeacherSpec, setup: Setup) -> Study:
     The trainings are none, soft, hard and token; `setup.only` may name some of them.
     """
     refuse_distilled(student)
-    entries = trained({way: with_teacher(student, teacher, way) for way in ("none", "soft", "hard", "token")}, setup)
+    trainings = ways(student, teacher)
+    entries = trained(trainings, setup)
     values = {(row, TOP1): read(entries, method, result, setup) for row, (method, result) in READ.items()}
     orders = ((HARD, NONE), (HARD, SOFT), (SOFT, NONE), (BOTH, HARD), (DISTILL, CLASS), (BOTH, NONE))
     return Study(
@@ -73,7 +73,7 @@ def ablation(student: Recipe, teacher: TeacherSpec, setup: Setup) -> Study:
             Claim(f"{more} above {less}", (more, TOP1), (less, TOP1), differences(more, less)) for more, less in orders
         ),
         beside=TABLE_3,
-        notes=cautions(student, dict.fromkeys(("soft", "hard", "token"), teacher), entries, setup),
+        notes=cautions(trainings, entries, setup),
     )
 
 
@@ -105,7 +105,7 @@ def teachers(
             {"teacher": name, "teacher itself": figure(own), "DeiT-B as student, ImageNet": figure(top1)}
             for name, (own, top1) in TABLE_2.items()
         ),
-        notes=cautions(student, everyone, entries, setup),
+        notes=cautions(trainings, entries, setup),
     )
 
 
@@ -151,13 +151,19 @@ def epochs(
         claims=tuple(claims),
         beside={f"{column} epochs": figures for column, figures in FIGURE_3.items()},
         notes=(
-            *cautions(student, {name: teacher for name in trainings if not name.startswith("none")}, entries, setup),
+            *cautions(trainings, entries, setup),
             "The paper's values are read off its figure; without a teacher it says only that 400 epochs are enough (82.2).",
         ),
     )
 
 
 # ------------------------------------------------------------------------------------------------ what they share
+
+
+def ways(student: Recipe, teacher: TeacherSpec) -> dict[str, Recipe]:
+    """The trainings of the ablation."""
+    methods: tuple[Method, ...] = ("none", "soft", "hard", "token")
+    return {method: with_teacher(student, teacher, method) for method in methods}
 
 
 def with_teacher(student: Recipe, teacher: TeacherSpec, method: Method) -> Recipe:
@@ -185,6 +191,13 @@ def about(setup: Setup, more: str) -> str:
     return f"Top-1 in percent on {where}, at the end of training: mean ± sample deviation over n seeds. {more}"
 
 
+def chosen(setup: Setup) -> str:
+    """Whether the pictures that are measured have had a say before."""
+    if setup.split == "test":
+        return "Nothing was chosen on the pictures that are measured."
+    return "Recipes are chosen on held-out training pictures, which these are, so the figures may flatter them."
+
+
 def differences(more: str, less: str) -> str:
     """By how much the rows of table 3 differ, model by model."""
     return ", ".join(f"{column[more] - column[less]:+.1f}" for column in TABLE_3.values()) + " (Ti, S, B)"
@@ -198,9 +211,11 @@ def own_accuracy(teacher: TeacherSpec, split: str) -> str:
     return "" if found is None else f"{found:.2f}"
 
 
-def cautions(student: Recipe, taught_by: Mapping[str, TeacherSpec], entries: Entries, setup: Setup) -> tuple[str, ...]:
-    """What would spoil the comparison: a teacher that may know the pictures, or that changed between two trainings."""
-    found, ours = [], opened(student, setup.data)["train"].fingerprint()
+def cautions(trainings: Mapping[str, Recipe], entries: Entries, setup: Setup) -> tuple[str, ...]:
+    """What would spoil the comparison: a teacher that may know the pictures, or that is another than it was."""
+    taught_by = {name: one.teaching.teacher for name, one in trainings.items() if one.teaching is not None}
+    sources = pictures(next(iter(trainings.values())), setup)
+    found, ours = [], sources["train"].fingerprint()
     for teacher in dict.fromkeys(taught_by.values()):
         theirs = described(Path(teacher.path)).get("data_fingerprint") if isinstance(teacher, RunTeacher) else None
         name = teacher.path if isinstance(teacher, RunTeacher) else "the teacher"
@@ -208,7 +223,9 @@ def cautions(student: Recipe, taught_by: Mapping[str, TeacherSpec], entries: Ent
             found.append(
                 f"Caution: {name} learned from other pictures than its students; some that are measured may be among them."
             )
-        trainings = [training for training, one in taught_by.items() if one == teacher]
-        if len({entry.teacher for training in trainings for entry in entries[training].values()}) > 1:
+        pupils = [pupil for pupil, one in taught_by.items() if one == teacher]
+        if len({entry.teacher for pupil in pupils for entry in entries[pupil].values()}) > 1:
             found.append(f"Caution: {name} changed between some of these trainings.")
+        if gone := [pupil for pupil in pupils if taught_by_another(trainings[pupil], sources, entries[pupil], setup)]:
+            found.append(f"Caution: {name} is another network than taught {', '.join(gone)}; what that gave is left out.")
     return tuple(found)

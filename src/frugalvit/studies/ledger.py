@@ -25,6 +25,8 @@ class Entry:
     teacher: str = ""  # the fingerprint of who taught
     seconds: float = 0.0
     where: Mapping[str, str] | None = None  # device, torch, commit
+    by_path: str = ""  # the key with a teacher's path instead of its weights; empty: it is the key itself
+    weights: str = ""  # a digest of the classifier that it made
 
 
 class Ledger:
@@ -41,12 +43,27 @@ class Ledger:
     def find(self, key: str, seed: int) -> Entry | None:
         return self.entries.get((key, seed))
 
+    def find_by_path(self, by_path: str, seed: int) -> Entry | None:
+        """The last whose teacher lay at that path, whatever it was."""
+        found = [one for one in self.entries.values() if one.seed == seed and (one.by_path or one.key) == by_path]
+        return found[-1] if found else None
+
+    def made_in(self, folder: Path) -> Entry | None:
+        """The last whose run was in that folder, which may be gone."""
+        found = [one for one in self.entries.values() if one.folder and Path(one.folder) == folder]
+        return found[-1] if found else None
+
     def add(self, entries: Iterable[Entry]) -> None:
-        """An entry that was there is replaced. What other processes write meanwhile stays: each waits for its turn."""
+        """An entry that was there makes way for the new one, at the end.
+
+        What other processes write meanwhile stays: each waits for its turn.
+        """
         with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
         with in_turn(self.path):
-            self.entries |= self.found() | {(one.key, one.seed): one for one in entries}
+            new = {(one.key, one.seed): one for one in entries}
+            before = self.entries | self.found()
+            self.entries = {place: one for place, one in before.items() if place not in new} | new
             write_json(self.path, {"entries": [asdict(one) for one in self.entries.values()]})
 
 

@@ -29,7 +29,7 @@ from frugalvit.training.graph_step import GraphStep
 from frugalvit.training.loop import Cadence, cadence_of
 from frugalvit.training.one_bit import place_of_bits
 from frugalvit.training.optimizer import parameter_groups, peak_lr
-from frugalvit.training.paths import Progress, way_for, with_path
+from frugalvit.training.paths import Progress, stored, way_for, with_path
 from frugalvit.training.recipe import Recipe, filled, preprocess_of
 from frugalvit.training.schedule import Clock
 from frugalvit.training.state import State
@@ -122,7 +122,9 @@ def prepare(
         else GraphStep(recipe, state, place, clock, preprocess, teacher, way.kept)
     )
     if teacher is not None and recipe.teaching is not None and recipe.teaching.file:
-        step.filed = filed_answers(teacher, recipe, train, preprocess, Path(recipe.teaching.file)).to(place.device)
+        store = recipe.data.store  # opened once more, for it may hold other pixels than the pictures it was made of
+        seen = train if store is None else stored(store, train, preprocess.mode, place, workers, progress)
+        step.filed = filed_answers(teacher, recipe, seen, preprocess, Path(recipe.teaching.file)).to(place.device)
     framed = {name: Framed(one, preprocess, place) for name, one in sources.items() if name != "train"}
     cadence = cadence_of(recipe, clock)
     return Training(recipe, sources, preprocess, place, clock, cadence, state, step, way.batches, way.note, framed)

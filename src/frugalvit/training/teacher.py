@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.errors import SpecError
+from frugalvit.nn.network import Network
 from frugalvit.nn.readout import Fusion, MeanLogits, SumSoftmax, fuse, is_tap
 from frugalvit.nn.shape import Size
 from frugalvit.training.adapt import Known, Seen
@@ -176,15 +178,13 @@ class Teacher(nn.Module):
         return {name: tuple(value.shape[1:]) for name, value in self(blank_BCHW).items()}
 
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits that change with its weights, pictures or classes; a function is known by its name."""
-        digest = hashlib.blake2b(digest_size=8)
-        for one in self.modules():
-            if isinstance(one, Teacher):
-                known = getattr(one.network, "digest", "")
-                digest.update(repr((one.own, one.student, one.classes, one.order, one.fusion, known)).encode())
-        for name, value in self.state_dict().items():
-            digest.update(name.encode() + value.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()
+        """Sixteen hexadecimal digits that change with its weights, its model, pictures or classes, on every machine the same.
+
+        What code of the user's computes shows in its answers alone.
+        """
+        every = [one for one in self.modules() if isinstance(one, Teacher)]
+        said = [(one.own, one.student, one.classes, one.order, one.fusion, known(one.network)) for one in every]
+        return digest_of(self.state_dict(), repr(told(tuple(said))))
 
     @property
     def size(self) -> tuple[int, int]:
@@ -202,3 +202,27 @@ class Teacher(nn.Module):
     @property
     def interpolation(self) -> str:
         return self.own.interpolation
+
+
+def known(network: nn.Module) -> Any:
+    """What tells a network from others with the same weights."""
+    return told(network.spec) if isinstance(network, Network) else getattr(network, "known", type(network).__qualname__)
+
+
+def told(value: Any) -> Any:
+    """A spec without what is as by default: fields that come with later versions then change nothing."""
+    if isinstance(value, tuple):
+        return [told(one) for one in value]
+    if not dataclasses.is_dataclass(value):
+        return value
+    defaults = {one.name: one.default for one in dataclasses.fields(value)}
+    given = {name: getattr(value, name) for name in defaults}
+    return [type(value).__name__, {name: told(one) for name, one in given.items() if one != defaults[name]}]
+
+
+def digest_of(tensors: Mapping[str, Tensor], more: str = "") -> str:
+    """Sixteen hexadecimal digits of names, values and a text."""
+    digest = hashlib.blake2b(more.encode(), digest_size=8)
+    for name, value in tensors.items():
+        digest.update(name.encode() + value.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -6,8 +6,11 @@ And how a teacher with convolutions answers sooner on CUDA.
 from __future__ import annotations
 
 import hashlib
+import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import torch
@@ -18,7 +21,7 @@ from frugalvit.errors import SpecError, WeightsError, suggestion
 from frugalvit.nn.fold import FoldedConvolution, folded
 from frugalvit.nn.foreign import imported
 from frugalvit.training.devices import Place
-from frugalvit.training.teacher import Gives, Teacher
+from frugalvit.training.teacher import Gives, Teacher, digest_of
 
 
 class Members(nn.Module):
@@ -41,7 +44,11 @@ class Answering(nn.Module):
         self.answer = answer
         self.gives = gives
         self.captured = isinstance(answer, nn.Module)  # nobody knows what a function does
-        self.digest = "" if self.captured else getattr(answer, "__qualname__", type(answer).__qualname__)
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """What its fingerprint has beside its weights."""
+        return self.gives, layers_of(self.answer) if isinstance(self.answer, nn.Module) else code_of(self.answer)
 
     def forward(self, image_BCHW: Tensor) -> dict[str, Tensor]:
         said = self.answer(image_BCHW)
@@ -50,6 +57,28 @@ class Answering(nn.Module):
         if not heads or not all(isinstance(value, Tensor) for value in heads.values()):
             raise SpecError(f"it answers with {type(said).__name__}. Return a tensor of logits, or a dict of them.")
         return {name: as_logits(value.to(image_BCHW.device), self.gives) for name, value in heads.items()}
+
+
+def layers_of(module: nn.Module) -> str:
+    """A module's class, its layers and the buffers that are not saved: what its weights do not tell."""
+    saved = module.state_dict()
+    beside = {name: value for name, value in module.named_buffers() if name not in saved}
+    words = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(module))  # addresses change from process to process
+    return f"{type(module).__qualname__} {words} {digest_of(beside)}"
+
+
+def code_of(function: Callable[..., Any]) -> str:
+    """A function's name and a digest of its code. What it reads elsewhere, nobody knows."""
+    inner = inspect.unwrap(function)
+    name = getattr(inner, "__qualname__", type(inner).__qualname__)
+    code = getattr(inner, "__code__", getattr(type(inner).__call__, "__code__", None))
+    return f"{name} {hashlib.blake2b(repr(instructions(code)).encode(), digest_size=8).hexdigest() if code else ''}"
+
+
+def instructions(code: CodeType) -> list[Any]:
+    """Without file, line and variable names, nor sets, which Python writes in any order."""
+    constants = [one for one in code.co_consts if not isinstance(one, frozenset)]
+    return [code.co_code, code.co_names, *(instructions(one) if isinstance(one, CodeType) else one for one in constants)]
 
 
 def as_logits(value_BC: Tensor, gives: Gives) -> Tensor:
@@ -66,7 +95,6 @@ class OnnxNetwork(nn.Module):
         super().__init__()
         self.gives = gives
         self.session = session(path, place)
-        self.digest = hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
         inputs, outputs = self.session.get_inputs(), self.session.get_outputs()
         names = [one.name for one in outputs]
         if len(inputs) != 1 or len(inputs[0].shape) != 4:
@@ -78,6 +106,8 @@ class OnnxNetwork(nn.Module):
         self.input, self.output = inputs[0].name, chosen.name
         self.batch, *sizes = (one if isinstance(one, int) else None for one in inputs[0].shape)  # None: any
         self.channels, self.height, self.width = sizes
+        digests = [hashlib.blake2b(one.read_bytes(), digest_size=8).hexdigest() for one in with_weights(path)]
+        self.known = (self.gives, self.output, *digests)
         self.classes = chosen.shape[-1] if chosen.shape and isinstance(chosen.shape[-1], int) else None
 
     def forward(self, image_BCHW: Tensor) -> dict[str, Tensor]:
@@ -87,6 +117,12 @@ class OnnxNetwork(nn.Module):
         said = [self.session.run([self.output], {self.input: part.numpy()})[0] for part in parts]
         logits_BC = torch.cat([torch.from_numpy(one) for one in said])[:count]
         return {"class": as_logits(logits_BC.to(image_BCHW.device), self.gives)}
+
+
+def with_weights(path: Path) -> list[Path]:
+    """An ONNX file, and the one beside it where exporters put weights."""
+    beside = (path.with_name(f"{path.name}{ending}") for ending in (".data", "_data"))
+    return [path, *(one for one in beside if one.is_file())]
 
 
 def session(path: Path, place: Place) -> Any:
