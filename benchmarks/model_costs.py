@@ -12,6 +12,7 @@ import argparse
 from pathlib import Path
 
 import frugalvit
+from frugalvit.deploy.packed_size import packed_size
 from frugalvit.zoo.change import with_lsa, with_spt
 from script import started
 
@@ -152,13 +153,14 @@ def table(published: dict[str, float | None]) -> list[str]:
 
 
 def binary_table() -> list[str]:
-    """OPs = BOPs / 64 + FLOPs, and the bytes of a packed file (`measure/bits.py`)."""
+    """OPs = BOPs / 64 + FLOPs (`measure/bits.py`), and the bytes of the packed file where there is one."""
     lines = ["| model | parameters | of 1 bit | BOPs, M | FLOPs, M | OPs, M | published | packed, MB |"]
     lines.append("|---|---:|---:|---:|---:|---:|---:|---:|")
     for name, theirs in BINARY.items():
-        cost = frugalvit.cost(frugalvit.model(name))
+        model = frugalvit.model(name)
+        cost, packed = frugalvit.cost(model), packed_size(model)
         counts = [f"{count / 1e6:.1f}" for count in (cost.bops, cost.flops, cost.ops)]
-        cells = [f"{cost.parameters:,}", f"{cost.bits:,}", *counts, f"{theirs or ''}", f"{cost.packed / 1e6:.2f}"]
+        cells = [f"{cost.parameters:,}", f"{cost.bits:,}", *counts, f"{theirs or ''}", f"{packed / 1e6:.2f}" if packed else ""]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
@@ -202,7 +204,14 @@ def main() -> None:
     for title, rows in tables.items():
         lines += [f"## {title}", "", *rows, ""]
     lines += ["## Lee et al.'s scaled-down models", "", *small, ""]
-    lines += ["## Models of one bit", "", "OPs = BOPs / 64 + FLOPs, as BinaryViT's tables count.", "", *binary, ""]
+    lines += [
+        "## Models of one bit",
+        "",
+        "OPs = BOPs / 64 + FLOPs, as BinaryViT's tables count. Packed: the file of those that pack.",
+        "",
+        *binary,
+        "",
+    ]
     (docs / "results").mkdir(parents=True, exist_ok=True)
     (docs / "results" / "model_costs.md").write_text("\n".join(lines))
     for page, rows in {"cait": tables["CaiT"], "convit": tables["ConViT"], "augreg": tables["AugReg's hybrids"]}.items():

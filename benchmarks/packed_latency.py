@@ -27,7 +27,7 @@ import frugalvit
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec
 from frugalvit.deploy.memory import PICTURE, packed_memory
-from frugalvit.deploy.native import load_packed
+from frugalvit.deploy.native import MOST_THREADS, load_packed
 from frugalvit.deploy.pack import packed_model
 from frugalvit.deploy.packed_file import encoded
 from frugalvit.errors import WeightsError
@@ -251,14 +251,24 @@ def say(text: str) -> None:
 
 def setting(text: str) -> tuple[int, int]:
     threads, _, batch = text.partition("x")
-    return int(threads), int(batch)
+    if int(threads) > MOST_THREADS:
+        raise argparse.ArgumentTypeError(f"{threads} threads. Use up to {MOST_THREADS}.")
+    return counted(threads), counted(batch)
+
+
+def counted(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is too few. Use 1 and more.")
+    return int(text)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--settings", nargs="+", type=setting, default=[(1, 1), (2, 1), (2, 32)], metavar="THREADSxBATCH")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--calls", type=int, help="in a turn; by default as many as fill a third of a second, 50 at the most")
+    parser.add_argument("--rounds", type=counted, default=7)
+    parser.add_argument(
+        "--calls", type=counted, help="in a turn; by default as many as fill a third of a second, 50 at the most"
+    )
     parser.add_argument("--without", nargs="+", default=[], metavar="TEXT", help="leave out what has it in its name: PyTorch")
     parser.add_argument("--commit", default=short_commit())
     parser.add_argument("--out", type=Path, default=Path("docs/results"))

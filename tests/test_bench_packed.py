@@ -257,6 +257,18 @@ def test_packed_models_run_beside_peers_and_another_machines_table_stays(
     assert "## Abacus" in page and "OpenVINO int8: not here." in page and page in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "words", [("--settings", "0x1"), ("--settings", "1x1", "2"), ("--settings", "999x1"), ("--rounds", "0")]
+)
+def test_settings_that_cannot_be_measured_are_refused_in_one_line(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["packed_latency.py", *words])
+    with pytest.raises(SystemExit) as end:
+        packed_latency.main()
+    assert end.value.code == 2 and f"error: argument {words[0]}: " in capsys.readouterr().err
+
+
 def stand_in(files: peers.PeerFiles, threads: int) -> peers.Peer:
     return peers.Peer(peers.pytorch(files.module, torch.float32), 1)
 

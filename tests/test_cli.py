@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -325,6 +326,28 @@ def test_a_closed_pipe_ends_quietly() -> None:
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.startswith("cait_m36_384.fb_dist_in1k")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", ["--version", "--help", "list datasets --json"])
+def test_output_that_cannot_be_written_is_one_line(words: str) -> None:
+    code = f"{sys.executable} -m frugalvit {words} > /dev/full"
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "OSError: [Errno 28] No space left on device\n")
+
+
+def test_a_pipe_that_is_closed_early_ends_quietly_whatever_is_written() -> None:
+    for printing in ("print", "console.print"):
+        code = "import sys; from frugalvit.cli import app, console, main\n@app.command()\ndef many():\n"
+        code += f"    for number in range(20_000): {printing}(f'line {{number}}')\nsys.argv[1:] = ['many']; main()"
+        words, env = ["bash", "-c", f'{sys.executable} -c "$CODE" | head -1'], {**os.environ, "CODE": code}
+        done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+        assert (done.stdout, done.stderr) == ("line 0\n", "")
+
+
+def test_a_closed_stream_is_no_error() -> None:
+    code = f"{sys.executable} -m frugalvit --version >&-"
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_help_and_version() -> None:

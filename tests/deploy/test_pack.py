@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image as Pillow
 from sklearn.datasets import load_digits
 from tests.deploy.packing import MODELS, classifier_of, model_input, native_only
 
@@ -17,9 +18,12 @@ import frugalvit
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.deploy import native, verify
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec
-from frugalvit.deploy.native import SimulationNotice, load_packed, preprocess_of
-from frugalvit.deploy.pack import image_of, packed_model
-from frugalvit.deploy.packed_file import encoded, read_packed
+from frugalvit.deploy.native import SimulationNotice, load_packed
+from frugalvit.deploy.pack import PackedModel, image_of, packed_model
+from frugalvit.deploy.packed_file import Packed, encoded, read_packed
+from frugalvit.deploy.packed_frame import preprocess_of
+from frugalvit.deploy.packed_size import packed_size
+from frugalvit.deploy.program import Precision
 from frugalvit.deploy.simulated import Simulation
 from frugalvit.deploy.verify import noise_for, pack
 from frugalvit.errors import DataError, SpecError, WeightsError
@@ -127,6 +131,7 @@ def test_the_released_size_packs_into_eight_megabytes_and_into_six_with_half_pre
     classifier = Classifier(ClassifierSpec(model, Preprocess(224, 224, (0.5,) * 3, (0.5,) * 3), names), model.build(seed=0))
     sizes = [len(encoded(packed_model(classifier, "a", precision).packed)) for precision in ("single", "half")]
     assert 5e6 < sizes[0] <= 8e6
+    assert packed_size(model) == pytest.approx(sizes[0], rel=0.01)
     assert 4e6 < sizes[1] <= 6e6
 
 
@@ -143,9 +148,70 @@ def test_pictures_of_any_size_are_framed_as_the_classifier_frames_them(crop: flo
         torch.testing.assert_close(again(picture), preprocess(picture), atol=0, rtol=0)
 
 
-def test_it_predicts_as_the_classifier_from_paths_and_arrays(tmp_path: Path) -> None:
-    from PIL import Image as Pillow
+def test_a_file_may_cover_another_shape_than_the_image_s(tmp_path: Path) -> None:
+    packed = packed_model(classifier_of(MODELS["gray"]), "a").packed
+    image = {**packed.program["image"], "cover": [16, 48]}
+    (tmp_path / "a.fvit").write_bytes(encoded(Packed({**packed.program, "image": image}, packed.tensors)))
+    model = load_packed(tmp_path / "a.fvit", threads=1)
+    draw = np.random.default_rng(0)
+    for size in ((16, 24), (40, 33), (7, 90), (61, 20)):
+        picture_HW = draw.integers(0, 256, size, dtype=np.uint8)
+        wide, high = (48, 48 * size[0] // size[1]) if 16 * size[1] <= 48 * size[0] else (16 * size[1] // size[0], 16)
+        strip = Pillow.fromarray(picture_HW).resize((wide, size[0]), Pillow.Resampling.BICUBIC)  # rows first, by hand
+        left, top = round((wide - 24) / 2), round((high - 16) / 2)
+        wanted = strip.resize((wide, high), Pillow.Resampling.BICUBIC).crop((left, top, left + 24, top + 16))
+        np.testing.assert_array_equal(model.framed(picture_HW)[..., 0], np.array(wanted))
+        np.testing.assert_array_equal(model.picture_logits(picture_HW), model.logits(np.array(wanted)[None, ..., None])[0])
+    with pytest.raises(WeightsError, match=r"a\.fvit: 15 x 48 pixels do not cover 16 x 24"):
+        preprocess_of(image | {"cover": [15, 48]}, "a.fvit")
 
+
+def refused_pictures(directory: Path) -> list[object]:
+    """What `picture_logits` takes neither by the runtime nor by its simulation."""
+    return [
+        np.zeros((5, 6), np.float32),
+        np.zeros((5, 6, 3)),
+        np.zeros((5, 6, 4), np.uint8),
+        np.zeros((1, 5, 6, 3), np.uint8),
+        np.zeros((0, 6, 3), np.uint8),
+        [[1, 2], [3, 4]],
+        None,
+        str(directory / "gone.png"),
+    ]
+
+
+@pytest.mark.parametrize("module", [native.MODULE, "frugalvit.deploy._not_built"], ids=["as built", "simulated"])
+def test_one_picture_may_be_a_path_or_an_array_and_all_else_is_refused(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "MODULE", module)
+    pack(classifier_of(MODELS["class"]), tmp_path / "a.fvit")
+    packed = load_packed(tmp_path / "a.fvit", threads=1)
+    colors = np.random.default_rng(0).integers(0, 256, (20, 31, 3), dtype=np.uint8)
+    Pillow.fromarray(colors).save(tmp_path / "a.png")
+    wanted_C = packed.logits(packed.framed(colors)[None])[0]
+    for picture in (colors, np.asfortranarray(colors), tmp_path / "a.png", str(tmp_path / "a.png"), Pillow.fromarray(colors)):
+        np.testing.assert_array_equal(packed.picture_logits(picture), wanted_C)
+    gray = colors[..., 0]
+    for same in (gray, gray[..., None], np.stack([gray] * 3, -1)):
+        np.testing.assert_array_equal(packed.picture_logits(same), packed.picture_logits(gray))
+    for wrong in refused_pictures(tmp_path):
+        for ask in (packed.picture_logits, packed.step_seconds):
+            with pytest.raises(DataError, match=r"Give uint8 values|no such file"):
+                ask(wrong)  # type: ignore[arg-type]
+    for runs in (0, 1.5, "2"):
+        with pytest.raises(SpecError, match=r"runs: .* Use a whole number"):
+            packed.step_seconds(colors, runs)  # type: ignore[arg-type]
+
+
+@native_only
+def test_steps_are_timed_with_a_picture_as_it_comes(tmp_path: Path) -> None:
+    pack(classifier_of(MODELS["class"]), tmp_path / "a.fvit")
+    found = load_packed(tmp_path / "a.fvit", threads=1).step_seconds(np.zeros((9, 9), np.uint8), 2)
+    assert {"patches", "head", "resize"} <= {kind for kind, _, _ in found}
+
+
+def test_it_predicts_as_the_classifier_from_paths_and_arrays(tmp_path: Path) -> None:
     classifier = classifier_of(MODELS["pool"])
     pack(classifier, tmp_path / "a.fvit")
     packed = frugalvit.load_packed(tmp_path / "a.fvit", threads=1)
@@ -211,7 +277,7 @@ def test_a_damaged_file_is_refused_by_whoever_runs_it(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------ what is not written
 
 
-def tampered(classifier: Classifier, name: str, precision: str) -> object:
+def tampered(classifier: Classifier, name: str, precision: Precision) -> PackedModel:
     """With the signs of one map turned around."""
     made = packed_model(classifier, name, precision)
     step = next(step for step in made.packed.steps if step["kind"] == "mlp")
@@ -229,6 +295,45 @@ def test_a_program_that_answers_otherwise_is_not_written(tmp_path: Path, monkeyp
     assert not list(tmp_path.iterdir())
     found = pack(classifier, tmp_path / "a.fvit", image_BHWC=image_BHWC, least=0.0)
     assert found.agreement < 0.95 and found.flip_rate > 0.01
+
+
+def test_a_share_that_is_asked_for_is_meant_exactly_and_few_pictures_hide_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classifier, image_BHWC, _ = trained(FLAT)
+    answers_B = verify.answers(classifier, image_BHWC).argmax(1)
+    other_B = Simulation(tampered(classifier, "a", "single").packed).logits(image_BHWC).argmax(1) != answers_B
+    other, same = image_BHWC[other_B], image_BHWC[~other_B]
+    assert len(other) > 2 and len(same) > 97
+    monkeypatch.setattr(verify, "packed_model", tampered)
+
+    def packs(wrong: int, right: int, least: float | None = None) -> bool:
+        out = tmp_path / "a.fvit"
+        out.unlink(missing_ok=True)
+        try:
+            found = pack(classifier, out, image_BHWC=np.concatenate([other[:wrong], same[:right]]), least=least)
+        except WeightsError as error:
+            assert f"for {wrong} of {wrong + right} pictures" in str(error) and "compare on more pictures" in str(error)
+            return False
+        assert found.agreement == pytest.approx(right / (wrong + right))
+        return True
+
+    assert not packs(1, 0) and not packs(2, 0) and not packs(1, 18)
+    assert packs(1, 19) and not packs(2, 37) and packs(2, 38)
+    assert not packs(1, 97, 1.0) and packs(0, 98, 1.0)
+    assert packs(1, 9, 0.9) and not packs(2, 8, 0.9) and packs(2, 0, 0.0)
+
+
+@pytest.mark.parametrize(("pictures", "least", "most"), [(256, None, 2), (1000, None, 10), (1000, 0.999, 1), (3, 1.0, 0)])
+def test_one_picture_in_a_hundred_may_differ_unless_another_share_is_asked_for(
+    pictures: int, least: float | None, most: int
+) -> None:
+    assert most <= verify.allowed(pictures, least) < most + 1
+
+
+def test_without_a_picture_nothing_is_compared(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="image_BHWC: no pictures to compare"):
+        pack(classifier_of(MODELS["gray"]), tmp_path / "a.fvit", image_BHWC=np.zeros((0, 16, 24, 1), np.uint8))
 
 
 @native_only

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image as Pillow
-from tests.deploy.packing import classifier_of, native_only
+from tests.deploy.packing import MODELS, classifier_of, native_only
 from tests.test_cli import bad, good, run
 
 import frugalvit
+from frugalvit.cli import evaluating, main
+from frugalvit.cli.console import console
+from frugalvit.data import preprocess
+from frugalvit.data.files import ENDINGS
 from frugalvit.deploy import native, verify
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec
 from frugalvit.errors import SpecError
@@ -87,7 +93,16 @@ def test_the_pictures_to_compare_on_may_be_another_data_set_s(folder: Path, tmp_
         Pillow.fromarray(np.full((9, 12), 200, np.uint8)).save(pictures / place / "0.png")
     words = ("--out", str(tmp_path / "a.fvit"), "--dataset", "ImageFolder")
     found = json.loads(good("pack", str(folder), *words, "--data", str(pictures), "--json"))
-    assert found["pictures_of"] == f"val of ImageFolder at {pictures}" and found["pictures"] == 2
+    assert found["pictures_of"] == f"val of ImageFolder at {pictures}, 46 of noise" and found["pictures"] == 48
+    for number in range(9):
+        place = pictures / "train" / "ab"[number % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        Pillow.fromarray(np.full((9, 12), 20 * number, np.uint8)).save(place / f"{number}.png")
+    words = ("--dataset", "ImageFolder", "--data", str(pictures), "--json")
+    found = json.loads(good("pack", str(folder), "--out", str(tmp_path / "c.fvit"), *words))
+    assert found["pictures_of"] == f"val of ImageFolder at {pictures}, 9 of train, 37 of noise" and found["pictures"] == 48
+    found = json.loads(good("pack", str(folder), "--out", str(tmp_path / "d.fvit"), "--pictures", "5", *words))
+    assert found["pictures_of"] == f"val of ImageFolder at {pictures}, 3 of train" and found["pictures"] == 5
     words = ("--out", str(tmp_path / "b.fvit"), "--dataset")
     assert "--dataset.--data: where is the data?" in bad("pack", str(folder), *words, "ImageFolder")
     assert "--dataset: 'Digit' does not fit here" in bad("pack", str(folder), *words, "Digit")
@@ -104,6 +119,71 @@ def test_a_packed_file_stands_where_a_run_does(folder: Path, tmp_path: Path) -> 
     named = [json.loads(good("predict", str(one), str(picture), "--json")) for one in (folder, folder / "model.fvit")]
     best = [one["predictions"][str(picture)][0] for one in named]
     assert best[0]["name"] == best[1]["name"] and best[0]["probability"] == pytest.approx(best[1]["probability"], abs=1e-3)
+
+
+def pictures_in(folder: Path, count: int) -> list[str]:
+    folder.mkdir()
+    draw = np.random.default_rng(0)
+    for number in range(count):
+        Pillow.fromarray(draw.integers(0, 256, (9 + number, 12), dtype=np.uint8)).save(folder / f"{number:03}.png")
+    return [str(one) for one in sorted(folder.iterdir())]
+
+
+@pytest.mark.parametrize("file", ["", "model.fvit"], ids=["in PyTorch", "packed"])
+def test_every_picture_that_is_given_has_a_line_and_is_read_once(
+    file: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = pictures_in(tmp_path / "pictures", 5)
+    Path(names[1]).write_text("no picture")
+    events: list[str] = []
+    read, shown = preprocess.opened, console.print
+    monkeypatch.setattr(preprocess, "opened", lambda path: [events.append(f"reads {path}"), read(path)][1])
+    monkeypatch.setattr(console, "print", lambda text, markup: [events.append(text), shown(text, markup=markup)])
+    monkeypatch.setattr(evaluating, "BATCH", 3)
+    given = [names[0], names[0], names[1], *names[2:]]
+    done = run("predict", str(folder / file), *given, "--top", "1")
+    assert done.returncode == 1 and f"{names[1]}: not a picture" in done.stderr
+    wanted = [given[place] for place in (0, 1, 3, 4, 5)]
+    assert [line.partition(": ")[0] for line in done.stdout.splitlines()] == wanted
+    assert [event for event in events if event.startswith("reads")] == [f"reads {name}" for name in given]
+    assert [event.startswith("reads") for event in events] == [True] * 3 + [False] * 2 + [True] * 3 + [False] * 3
+    classifier = frugalvit.load(folder) if not file else native.load_packed(folder / file)
+    (best,) = classifier.predict(names[2], top=1)
+    assert done.stdout.splitlines()[2] == f"{names[2]}: {best.name} {100 * best.probability:.1f} %"
+
+
+def test_predicting_many_pictures_as_json_shows_how_far_it_is(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = pictures_in(tmp_path / "pictures", 5)
+    assert run("predict", str(folder / "model.fvit"), *names, "--json").stderr == ""
+    monkeypatch.setattr(evaluating, "BATCH", 2)
+    done = run("predict", str(folder / "model.fvit"), *names, "--json")
+    assert done.stderr == "pictures: 5 of 5\n" and list(json.loads(done.stdout)["predictions"]) == names
+
+
+def test_a_folder_s_pictures_are_those_that_data_sets_take(folder: Path, tmp_path: Path) -> None:
+    for ending in ENDINGS:
+        Pillow.fromarray(np.full((9, 12), 90, np.uint8)).save(tmp_path / f"a{ending}")
+    (tmp_path / "notes.txt").write_text("no picture")
+    found = json.loads(good("predict", str(folder / "model.fvit"), str(tmp_path), "--json"))["predictions"]
+    assert sorted(found) == sorted(str(tmp_path / f"a{ending}") for ending in ENDINGS)
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)], ids=["text", "json"])
+def test_labels_that_the_terminal_has_no_letters_for_are_escaped(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verify.pack(classifier_of(MODELS["gray"]), tmp_path / "a.fvit")
+    (picture,) = pictures_in(tmp_path / "pictures", 1)
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "argv", ["frugalvit", "predict", str(tmp_path / "a.fvit"), picture, "--top", "1", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
+    text = out.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
+    assert "\\U0001f600" in text if not words else "\\ud83d\\ude00" in text
 
 
 def test_a_packed_file_away_from_its_run_is_told_its_data_by_name_or_path(folder: Path, tmp_path: Path) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from rich.console import Console
 
-from frugalvit.measure.bits import packed_bytes
 from frugalvit.measure.cost import cost
-from frugalvit.measure.table import cost_table
+from frugalvit.measure.table import cost_line, cost_table
 from frugalvit.nn.binary_linear import Binary, RealWeights
 from frugalvit.nn.init import Normal
 from frugalvit.nn.model import Model
@@ -43,14 +41,6 @@ def test_bits_are_the_weights_of_one_bit() -> None:
     assert found.parameters == sum(one.numel() for one in PYRAMID.build().parameters())
 
 
-def test_rows_begin_with_a_word_of_their_own() -> None:
-    module = Binary().build(65, 130)
-    real = 65 + 2 * 130 + 3 * 130  # shift; norm; activation
-    assert packed_bytes(module) == 130 * 2 * 8 + 4 * real
-    assert packed_bytes(Binary().build(64, 128)) == 128 * 8 + 4 * (64 + 5 * 128)
-    assert packed_bytes(torch.nn.Linear(3, 5)) == 4 * 20
-
-
 def test_real_weights_are_no_products_of_one_bit() -> None:
     binary = swap(PYRAMID, Binary, lambda one: Binary(RealWeights(), Normal(0.1)))
     found, before = cost(binary), cost(PYRAMID)
@@ -61,11 +51,13 @@ def test_real_weights_are_no_products_of_one_bit() -> None:
 def test_the_table_of_a_binary_model_says_what_is_of_one_bit(toy: Model) -> None:
     console = Console(width=120)
     with console.capture() as capture:
-        console.print(cost_table(PYRAMID, cost(PYRAMID)))
+        console.print(cost_table(PYRAMID, cost(PYRAMID), 68_184))
     text = capture.get()
     found = cost(PYRAMID)
     assert f"OPs {found.ops / 1e6:,.1f} M" in text and "BOPs / 64" in text and text.count("1 bit") == 2
-    assert f"packed {found.packed / 1e6:,.2f} MB" in text
+    assert f"packed about 0.068 MB (in float32 {4 * found.parameters / 1e6:,.2f} MB)" in " ".join(text.split())
+    assert "packed" not in cost_line(found) and cost_line(found).endswith(f"in float32 {4 * found.parameters / 1e6:,.2f} MB")
+    assert "packed about 7.71 MB" in cost_line(found, 7_712_168)
     with console.capture() as capture:
         console.print(cost_table(toy, cost(toy)))
     assert "1 bit" not in capture.get() and "BOPs" not in capture.get()

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from frugalvit.cli import advise, analyze, bench, demo, distill, evaluating, models, pack, show, training
-from frugalvit.cli.console import app, console, stderr
+from frugalvit.cli.console import app, console, give_up_output, show_what_can_be_shown, stderr, written_out
 from frugalvit.errors import FrugalError
 
 __all__ = ["advise", "analyze", "app", "bench", "demo", "distill", "evaluating", "main", "models", "pack", "show", "training"]
@@ -31,14 +31,20 @@ def top(
 
 def main() -> None:
     """Errors that a user can mend end in one message and exit code 1, never in a traceback."""
+    show_what_can_be_shown()
     try:
-        app()
+        with written_out():
+            app()
     except FrugalError as error:
         stderr.print(f"[bold red]{type(error).__name__}[/bold red]: ", end="")
         stderr.print(str(error), markup=False)
         sys.exit(1)
-    except BrokenPipeError:
-        sys.stderr.close()
+    except BrokenPipeError:  # whoever read has enough
+        give_up_output()
+        sys.exit(1)
+    except OSError as error:  # a disk that is full, a folder that is closed
+        give_up_output()
+        stderr.print(f"{type(error).__name__}: {error}", markup=False)
         sys.exit(1)
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,6 +39,31 @@ DatasetName = Annotated[str, typer.Option("--dataset", help="Another data set th
 Init = Annotated[str, typer.Option("--init", metavar="WEIGHTS", help="A file, a released name, or hf-hub:owner/name.")]
 OriginName = Annotated[str, typer.Option("--origin", help="Whose names a file of weights has: see `list origins`.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
+
+
+def show_what_can_be_shown() -> None:
+    """Let a stream that is not in Unicode say an escape for a character that it has not, rather than fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+
+
+@contextmanager
+def written_out() -> Iterator[None]:
+    """See to it that all output is written inside, where a full disk or a closed pipe is an error that can be told."""
+    try:
+        yield
+    finally:
+        if sys.stdout is not None:  # as it is where the shell closed it
+            sys.stdout.flush()
+
+
+def give_up_output() -> None:
+    """Nothing more goes to a stream that takes nothing; else Python would try once more when it ends, and complain."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def refuse_existing(out: Path) -> None:

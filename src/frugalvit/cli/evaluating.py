@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,9 +28,10 @@ from frugalvit.errors import DataError, WeightsError, at
 
 if TYPE_CHECKING:
     from frugalvit.data.source import Source
-    from frugalvit.deploy.classifier import Classifier
+    from frugalvit.deploy.classifier import Classifier, Prediction
+    from frugalvit.deploy.native import PackedClassifier
 
-PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm")
+BATCH = 32  # pictures that are predicted together, and held in memory
 
 ANSWERING = "A run folder, a folder or file that `load` takes, or a packed file."
 
@@ -170,42 +173,63 @@ def predict(
     as_json: AsJson = False,
     with_: With = None,
 ) -> None:
-    """Name the most probable classes of pictures."""
+    """Name the most probable classes of pictures, a line each as they come; with --json all at the end, by their names."""
     from frugalvit.cli.answering import answering
+    from frugalvit.report.progress import display_for
 
     classifier, _ = answering(source, head, own_parts(with_ or []), device, threads)
-    good, bad = [], {}
-    for path in files(pictures):
-        try:
-            classifier.preprocess(path)
-            good.append(path)
-        except DataError as error:
-            bad[str(path)] = error.problem
-    found = dict(zip(map(str, good), classifier.predict(good, top=top), strict=True))
+    paths = files(pictures)
+    display = display_for(sys.stderr, "auto" if as_json and len(paths) > BATCH else "quiet")
+    rows: dict[str, list[dict[str, Any]]] = {}
+    bad: dict[str, str] = {}
+    for start in range(0, len(paths), BATCH):
+        for path, found in predicted(classifier, paths[start : start + BATCH], top):
+            if isinstance(found, str):
+                bad[str(path)] = found
+                if not as_json:
+                    stderr.print(f"{path}: {found}", markup=False)
+                continue
+            guesses = list(zip(found.names, found.probabilities, strict=True))
+            if as_json:
+                rows[str(path)] = [{"name": name, "probability": share} for name, share in guesses]
+            else:
+                text = ", ".join(f"{name} {100 * share:.1f} %" for name, share in guesses)
+                console.print(f"{path}: {text}", markup=False)
+        display.count("pictures", min(start + BATCH, len(paths)), len(paths))
     if as_json:
-        rows = {
-            name: [dict(name=n, probability=p) for n, p in zip(one.names, one.probabilities, strict=True)]
-            for name, one in found.items()
-        }
         print(json.dumps({"predictions": rows, "unreadable": bad}))
-    else:
-        for name, one in found.items():
-            guesses = ", ".join(f"{n} {100 * p:.1f} %" for n, p in zip(one.names, one.probabilities, strict=True))
-            console.print(f"{name}: {guesses}", markup=False)
-        for name, problem in bad.items():
-            stderr.print(f"{name}: {problem}", markup=False)
     if bad:
         raise typer.Exit(1)
 
 
+def predicted(
+    classifier: Classifier | PackedClassifier, paths: list[Path], top: int
+) -> Iterator[tuple[Path, Prediction | str]]:
+    """For each picture what it shows, or why it cannot be read. Each is decoded once, and kept at the model's size."""
+    from frugalvit.data.preprocess import opened
+
+    framed, problems = [], []
+    for path in paths:
+        try:
+            framed.append(classifier.preprocess.framed(opened(path)))
+            problems.append("")
+        except DataError as error:
+            problems.append(error.problem)
+    answers = iter(classifier.predict_framed(framed, top) if framed else ())
+    for path, problem in zip(paths, problems, strict=True):
+        yield path, problem or next(answers)
+
+
 def files(paths: list[Path]) -> list[Path]:
     """The pictures among paths and below folders, in order."""
+    from frugalvit.data.files import ENDINGS
+
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(one for one in path.rglob("*") if one.suffix.lower() in PICTURES and not one.name.startswith("."))
+            inside = sorted(one for one in path.rglob("*") if one.suffix.lower() in ENDINGS and not one.name.startswith("."))
             if not inside:
-                raise DataError(f"no picture is below this folder ({', '.join(PICTURES)}).", path=str(path))
+                raise DataError(f"no picture is below this folder ({', '.join(ENDINGS)}).", path=str(path))
             found += inside
         else:
             found.append(path)

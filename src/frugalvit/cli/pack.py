@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from frugalvit.deploy.classifier import Classifier
     from frugalvit.deploy.verify import Verification
 
+LEAST = "Equal best classes in percent, exactly. Default: 99, but of few pictures 1 or 2 may differ."
+DOZENS = 48  # pictures that are compared at the least, unless --pictures asks for less
+
 
 @app.command()
 def pack(
@@ -29,15 +33,14 @@ def pack(
     data: DataPath = None,
     dataset: DatasetName = "",
     pictures: Annotated[int, typer.Option("--pictures", min=1, help="How many to compare the answers on.")] = 256,
-    least: Annotated[
-        float, typer.Option("--least", min=0, max=100, help="Equal best classes in percent, at the least.")
-    ] = 99.0,
+    least: Annotated[float | None, typer.Option("--least", min=0, max=100, help=LEAST)] = None,
     as_json: AsJson = False,
     with_: With = None,
 ) -> None:
     """Pack a binary model into one file that runs without PyTorch, and compare its answers with the model's.
 
-    The pictures are those of the run's validation split, at --data or of --dataset; noise where there are none.
+    The pictures are those of the run's validation split, at --data or of --dataset. Where these are less than some dozens,
+    training pictures and noise come in addition; noise alone where there are none.
     """
     from frugalvit.cli.answering import told
     from frugalvit.deploy.packable import refuse_unpackable
@@ -64,7 +67,7 @@ def pack(
             image_BHWC=image_BHWC,
             precision="half" if half else "single",
             name=name,
-            least=least / 100,
+            least=None if least is None else least / 100,
         )
     if as_json:
         print(json.dumps({**found.plain(), "pictures_of": of}))
@@ -77,18 +80,37 @@ def pictures_of(
     classifier: Classifier, folder: Path, data: Path | None, dataset: str, count: int, parts: list[type]
 ) -> tuple[np.ndarray, str]:
     """image_BHWC to compare on, and where they come from."""
+    import numpy as np
+
     from frugalvit.deploy.verify import noise_for
 
     named = " at ".join(str(one) for one in (dataset, data) if one)
     for split in ("val", "test"):
         try:
             image_BHWC = framed(split_of(folder, data, split, dataset, parts), classifier, count)
-            if len(image_BHWC):
-                return image_BHWC, f"{split} of {named or 'the data of the run'}"
         except DataError:
             if named and split == "test":
                 raise
+            continue
+        if len(image_BHWC):
+            missing = min(count, DOZENS) - len(image_BHWC)
+            more = [] if missing <= 0 else more_pictures(classifier, folder, data, dataset, missing, parts)
+            of = [f"{split} of {named or 'the data of the run'}", *(f"{len(one)} of {name}" for one, name in more if len(one))]
+            return np.concatenate([image_BHWC, *(one for one, _ in more)]), ", ".join(of)
     return noise_for(classifier, count), "noise, since no data could be opened; say --data PATH or --dataset NAME for real ones"
+
+
+def more_pictures(
+    classifier: Classifier, folder: Path, data: Path | None, dataset: str, missing: int, parts: list[type]
+) -> list[tuple[np.ndarray, str]]:
+    """So many beside those of a small split, which would tell little: training pictures, and noise for the rest."""
+    from frugalvit.deploy.verify import noise_for
+
+    found = []
+    with suppress(DataError):  # who only has a test set can pack as well
+        found.append((framed(split_of(folder, data, "train", dataset, parts), classifier, missing), "train"))
+    rest = missing - sum(len(one) for one, _ in found)
+    return [*found, (noise_for(classifier, rest), "noise")] if rest else found
 
 
 def framed(source: Source, classifier: Classifier, count: int) -> np.ndarray:

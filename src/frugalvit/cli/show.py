@@ -48,12 +48,13 @@ def show(
     refuse_misspelled(name)
     model = model_or_saved(name, overrides or [], parts)
     costs = cost(model)
+    packed = packed_bytes(model, costs)
     if as_json:
-        print(json.dumps(summary(name, model, costs), indent=2))
+        print(json.dumps(summary(name, model, costs, packed), indent=2))
     else:
         console.print(f"[bold]{name}[/bold]")
         console.print(describe(model, fields=fields), markup=False)
-        console.print(cost_table(model, costs))
+        console.print(cost_table(model, costs, packed))
         console.print("[dim]leaves: tokens x width. kept: memory for the backward pass of one picture in fp32.[/dim]")
 
 
@@ -86,12 +87,19 @@ def is_saved(name: str) -> bool:
         return False
 
 
-def summary(name: str, model: Architecture, costs: ModelCost) -> dict[str, Any]:
+def packed_bytes(model: Architecture, costs: ModelCost) -> int | None:
+    """Of the file that it packs into, about; None where it does not."""
+    from frugalvit.deploy.packed_size import packed_size
+
+    return packed_size(model) if costs.bops else None
+
+
+def summary(name: str, model: Architecture, costs: ModelCost, packed: int | None) -> dict[str, Any]:
     from frugalvit.spec import encode
 
     return {
         "name": name,
-        **figures(costs),
+        **figures(costs, packed),
         "image": [model.image.height, model.image.width],
         "channels": model.image.channels,
         "classes": model.classes,
@@ -99,7 +107,7 @@ def summary(name: str, model: Architecture, costs: ModelCost) -> dict[str, Any]:
     }
 
 
-def figures(costs: ModelCost) -> dict[str, Any]:
+def figures(costs: ModelCost, packed: int | None) -> dict[str, Any]:
     return {
         "parameters": costs.parameters,
         "macs": costs.macs,
@@ -108,7 +116,7 @@ def figures(costs: ModelCost) -> dict[str, Any]:
         "bops": costs.bops,
         "flops": costs.flops,
         "ops": costs.ops,
-        "packed_bytes": costs.packed,
+        "packed_bytes": packed,
     }
 
 
@@ -134,13 +142,15 @@ def show_recipe(name: str, overrides: list[str], parts: list[type], as_json: boo
     assert function is not None
     made = recipe(name, *overrides, parts=parts)
     classes = FEW if made.model.classes is None else made.model.classes
+    model = replace(made.model, classes=classes)
     with in_words(name, overrides, parts):
-        costs = cost(replace(made.model, classes=classes))
+        costs = cost(model)
+    packed = packed_bytes(model, costs)
     words, kinds = inspect.signature(function).parameters, get_type_hints(function)
     kinds = {word: kinds.get(word, Any) for word in words}  # a user's function need not say
     if as_json:
         taken = {word: {"type": kind_text(kinds[word]), "default": plain(one.default)} for word, one in words.items()}
-        counted = {"classes": classes, **figures(costs)}
+        counted = {"classes": classes, **figures(costs, packed)}
         print(json.dumps({"name": name, "words": taken, "recipe": encode(made), "costs": counted}, indent=2))
         return
     console.print(f"[bold]{name}[/bold]")
@@ -153,7 +163,7 @@ def show_recipe(name: str, overrides: list[str], parts: list[type], as_json: boo
         console.print(f"\nand any field of{more}:\n", markup=False)
     console.print(describe(made, fields=fields), markup=False)
     example = " (an example: the data decide)" if made.model.classes is None else ""
-    console.print(f"\nThe model for {classes} classes{example}: {cost_line(costs)}", markup=False)
+    console.print(f"\nThe model for {classes} classes{example}: {cost_line(costs, packed)}", markup=False)
     size = own_size(made, function, overrides)
     text = preprocess_of(made).resizing(*size) if size else ""
     if text:

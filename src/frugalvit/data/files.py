@@ -16,7 +16,7 @@ from PIL import Image as Pillow
 from frugalvit.data.preprocess import opened
 from frugalvit.errors import DataError
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm")
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 LISTED = 5  # names in an error message
 SAMPLED = 256  # files whose bytes enter the fingerprint
 BEGINNING = 1 << 20  # bytes of each that do

@@ -12,7 +12,7 @@ import torch
 from PIL.Image import Image as PillowImage
 from torch import Tensor, nn
 
-from frugalvit.data.preprocess import Picture, Preprocess
+from frugalvit.data.preprocess import Picture, Preprocess, opened
 from frugalvit.deploy.packed_file import ENDING
 from frugalvit.errors import SpecError, WeightsError, at
 from frugalvit.nn.architecture import Architecture
@@ -118,25 +118,27 @@ class Classifier(nn.Module):
         """The function from a picture to the image_CHW that the model expects."""
         return self.spec.preprocess
 
-    @torch.inference_mode()
     def predict(self, pictures: Picture | Iterable[Picture], top: int = 5, batch: int = 32) -> list[Prediction]:
         """The `top` classes of each picture: paths, PIL images or uint8 arrays, one or many."""
         if not all(isinstance(one, int) and one >= 1 for one in (top, batch)):
             raise SpecError(f"top={top}, batch={batch}. Use whole numbers, 1 and more.")
         many: Sequence[Picture] = list(pictures) if is_many(pictures) else [pictures]  # type: ignore[arg-type,list-item]
-        first = next(self.module.parameters())
+        found = []
+        for start in range(0, len(many), batch):
+            few = [self.preprocess.framed(opened(picture)) for picture in many[start : start + batch]]
+            found += self.predict_framed(few, top)
+        return found
+
+    @torch.inference_mode()
+    def predict_framed(self, pictures: Sequence[PillowImage], top: int = 5) -> list[Prediction]:
+        """The same of pictures that `preprocess.framed` gave, all at once."""
+        image_BCHW = torch.stack([self.preprocess.normalized(picture) for picture in pictures])
         training = self.training
         self.eval()
-        found = []
         try:
-            for start in range(0, len(many), batch):
-                image_BCHW = torch.stack([self.preprocess(picture) for picture in many[start : start + batch]])
-                best = self(image_BCHW.to(first)).float().softmax(-1).topk(min(top, len(self.classes)))
-                for values, places in zip(best.values.tolist(), best.indices.tolist(), strict=True):
-                    found.append(Prediction(tuple(self.classes[place] for place in places), tuple(values)))
+            return named(self(image_BCHW.to(next(self.module.parameters()))), self.classes, top)
         finally:
             self.train(training)
-        return found
 
     def save(self, folder: str | Path) -> Path:
         """Write `model.safetensors` and `config.json`, which `load` takes. The file alone is enough as well."""
@@ -148,6 +150,13 @@ class Classifier(nn.Module):
     def save_file(self, file: Path) -> None:
         """Write one .safetensors file that says in its header what `config.json` would."""
         write_safetensors(file, self.module.state_dict(), {"frugalvit": json.dumps(encode(self.spec))})
+
+
+def named(logits_BC: Tensor, classes: Sequence[str], top: int) -> list[Prediction]:
+    """The `top` classes of each picture by their logits."""
+    best = logits_BC.float().softmax(-1).topk(min(top, len(classes)))
+    rows = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+    return [Prediction(tuple(classes[place] for place in places), tuple(values)) for values, places in rows]
 
 
 def is_many(pictures: object) -> bool:

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL.Image import Image as PillowImage
 from torch import Tensor
 
-from frugalvit.data.preprocess import Picture, Preprocess, opened
-from frugalvit.deploy.classifier import Prediction, is_many
+from frugalvit.data.preprocess import Picture, opened
+from frugalvit.deploy.classifier import Prediction, is_many, named
 from frugalvit.deploy.packed_file import ENDING, begins_packed, read_packed, read_program, refuse_missing
+from frugalvit.deploy.packed_frame import preprocess_of
 from frugalvit.deploy.simulated import Simulation
 from frugalvit.errors import DataError, SpecError, WeightsError
 
@@ -128,11 +130,27 @@ class PackedClassifier:
         runner = self.native if self.simulation is None else self.simulation
         return runner.logits(image_BHWC)  # type: ignore[union-attr]
 
-    def picture_logits(self, picture_HWC: np.ndarray) -> np.ndarray:
-        """The logits_C of one uint8 picture of any size with 1 or 3 channels."""
+    def picture_logits(self, picture: Picture) -> np.ndarray:
+        """The logits_C of one picture of any size: a path, a PIL image, or uint8 values with 1 or 3 channels or none."""
+        picture_HWC = self.pixels(picture)
         if self.native is None:
             return self.logits(self.framed(picture_HWC)[None])[0]
-        return self.native.picture_logits(np.ascontiguousarray(picture_HWC))
+        return self.native.picture_logits(picture_HWC)
+
+    def pixels(self, picture: Picture) -> np.ndarray:
+        """A picture as picture_HWC of its own size, such as the runtime takes."""
+        if isinstance(picture, (str, Path, PillowImage)):
+            picture_HWC = np.array(opened(picture).convert(self.preprocess.mode))
+        else:
+            picture_HWC = np.asarray(picture)
+        if picture_HWC.ndim == 2:
+            picture_HWC = picture_HWC[..., None]
+        if picture_HWC.dtype != np.uint8 or picture_HWC.ndim != 3 or picture_HWC.shape[2] not in (1, 3) or not picture_HWC.size:
+            raise DataError(
+                f"an array of shape {picture_HWC.shape} and type {picture_HWC.dtype}. "
+                "Give uint8 values, height x width x 3 (or 1, or none); `predict` takes all that Pillow knows."
+            )
+        return np.ascontiguousarray(picture_HWC)
 
     def predict(self, pictures: Picture | Iterable[Picture], top: int = 5, batch: int = 32) -> list[Prediction]:
         """The `top` classes of each picture: paths, PIL images or uint8 arrays, one or many."""
@@ -141,21 +159,27 @@ class PackedClassifier:
         many: Sequence[Picture] = list(pictures) if is_many(pictures) else [pictures]  # type: ignore[arg-type,list-item]
         found = []
         for start in range(0, len(many), batch):
-            logits_BC = self.logits(np.stack([self.framed(picture) for picture in many[start : start + batch]]))
-            best = torch.from_numpy(logits_BC).softmax(-1).topk(min(top, len(self.classes)))
-            for values, places in zip(best.values.tolist(), best.indices.tolist(), strict=True):
-                found.append(Prediction(tuple(self.classes[place] for place in places), tuple(values)))
+            few = [self.preprocess.framed(opened(picture)) for picture in many[start : start + batch]]
+            found += self.predict_framed(few, top)
         return found
+
+    def predict_framed(self, pictures: Sequence[PillowImage], top: int = 5) -> list[Prediction]:
+        """The same of pictures that `preprocess.framed` gave, all at once."""
+        image_BHWC = np.stack([np.array(picture).reshape(self.image) for picture in pictures])
+        return named(torch.from_numpy(self.logits(image_BHWC)), self.classes, top)
 
     def framed(self, picture: Picture) -> np.ndarray:
         """A picture as image_HWC of the model's size."""
         return np.array(self.preprocess.framed(opened(picture))).reshape(self.image)
 
-    def step_seconds(self, picture_HWC: np.ndarray, runs: int = 50) -> list[tuple[str, int, float]]:
+    def step_seconds(self, picture: Picture, runs: int = 50) -> list[tuple[str, int, float]]:
         """(kind, number, seconds) of each step of one picture, as the runtime measures them."""
+        picture_HWC = self.pixels(picture)
+        if type(runs) is not int or not 1 <= runs < 1 << 31:
+            raise SpecError(f"{runs!r}. Use a whole number, 1 and more.", path="runs")
         if self.native is None:
             raise SpecError("a simulation says nothing about the time that steps take. Build the runtime.")
-        return self.native.step_seconds(np.ascontiguousarray(picture_HWC), runs)
+        return self.native.step_seconds(picture_HWC, runs)
 
     def answers(self, batches: Iterator[tuple[Tensor, Tensor]]) -> tuple[dict[str, Tensor], Tensor]:
         """({"class": logits_NC}, labels_N) of a split's uint8 (image_BCHW, label_B), whose last batch may be padded."""
@@ -165,13 +189,3 @@ class PackedClassifier:
             logits.append(torch.from_numpy(self.logits(image_BHWC)))
             labels.append(label_B)
         return {"class": torch.cat(logits)}, torch.cat(labels)
-
-
-def preprocess_of(image: dict[str, Any], path: str) -> Preprocess:
-    """What frames pictures as the file says. Any crop will do whose enlarged size is the file's, to the pixel."""
-    height, width, (high, wide) = image["height"], image["width"], image["cover"]
-    least, most = max(height / (high + 1), width / (wide + 1)), min(height / high, width / wide)
-    crop = (least + most) / 2
-    if least >= most:
-        raise WeightsError(f"no crop of {height} x {width} pixels is cut from {high} x {wide}. Pack it again.", path=path)
-    return Preprocess(height, width, tuple(image["mean"]), tuple(image["std"]), crop, image["filter"])

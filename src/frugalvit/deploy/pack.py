@@ -42,14 +42,17 @@ class PackedModel:
     places: tuple[SignPlace, ...]
 
 
-@torch.no_grad()
 def packed_model(classifier: Classifier, name: str, precision: Precision = "single") -> PackedModel:
     """The program of a classifier: one step a map, norms folded into them. A SpecError where a part has no packed form."""
+    return written_by(ProgramWriter(precision), classifier, name)
+
+
+@torch.no_grad()
+def written_by(writer: ProgramWriter, classifier: Classifier, name: str) -> PackedModel:
     spec, module = classifier.spec, classifier.module
     refuse_unpackable(spec, module.shapes)
-    walk = Walk(module, [shape for shape in module.shapes if isinstance(shape, Shape)], ProgramWriter(precision))
+    walk = Walk(module, [shape for shape in module.shapes if isinstance(shape, Shape)], writer)
     walk.run(spec.fusion.name if isinstance(spec.fusion, OneHead) else "")
-    writer = walk.writer
     program = {
         "name": name,
         "image": image_of(spec.preprocess),

@@ -54,22 +54,30 @@ def signs_of(words_RW: np.ndarray, columns: int) -> np.ndarray:
 
 def encoded(packed: Packed) -> bytes:
     """The bytes of the file."""
+    whole = beginning(packed) + b"".join(tensor.tobytes() for tensor in packed.tensors.values())
+    place = whole.index(CHECKSUM) + len(CHECKSUM)
+    return whole[:place] + b"%08x" % zlib.crc32(whole) + whole[place + 8 :]
+
+
+def encoded_size(packed: Packed) -> int:
+    """How many bytes `encoded` gives."""
+    return len(beginning(packed)) + sum(tensor.nbytes for tensor in packed.tensors.values())
+
+
+def beginning(packed: Packed) -> bytes:
+    """All before the tensors' bytes, the checksum still zeros."""
     program = json.dumps(packed.program, separators=(",", ":"), allow_nan=False)
     header: dict[str, Any] = {
         "__metadata__": {"format": "frugalvit-packed", "version": "1", "checksum": "0" * 8, "program": program}
     }
-    offset, data = 0, []
+    offset = 0
     for name, tensor in packed.tensors.items():
-        raw = tensor.tobytes()
-        ends = [offset, offset + len(raw)]
+        ends = [offset, offset + tensor.nbytes]
         header[name] = {"dtype": NAMES[tensor.dtype.str], "shape": list(tensor.shape), "data_offsets": ends}
-        offset += len(raw)
-        data.append(raw)
+        offset += tensor.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    whole = len(text).to_bytes(8, "little") + text + b"".join(data)
-    place = whole.index(CHECKSUM) + len(CHECKSUM)
-    return whole[:place] + b"%08x" % zlib.crc32(whole) + whole[place + 8 :]
+    return len(text).to_bytes(8, "little") + text
 
 
 def read_packed(path: Path) -> Packed:

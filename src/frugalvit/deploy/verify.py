@@ -21,10 +21,11 @@ from frugalvit.deploy.pack import PackedModel, packed_model
 from frugalvit.deploy.packed_file import ENDING, encoded, read_packed
 from frugalvit.deploy.program import Precision, SignPlace
 from frugalvit.deploy.simulated import Simulation
-from frugalvit.errors import SpecError, WeightsError
+from frugalvit.errors import DataError, SpecError, WeightsError
 from frugalvit.weights.files import whole
 
-LEAST_AGREEMENT, ALLOWED = 0.99, 2  # of the best classes; and how many of few pictures may differ by chance
+LEAST_AGREEMENT = 0.99  # of the best classes, where nobody says another share
+BY_CHANCE, OF = 2, 20  # so many of few pictures may differ then, but no more than one in 20
 WATCHED = 16  # pictures whose bits are compared one by one
 TRIED = 100  # pictures on which a model is compared with itself in float64
 
@@ -65,17 +66,19 @@ def pack(
     image_BHWC: np.ndarray | None = None,
     precision: Precision = "single",
     name: str = "",
-    least: float = LEAST_AGREEMENT,
+    least: float | None = None,
 ) -> Verification:
     """Write a binary classifier as one packed file, if that answers as the classifier does on the pictures given.
 
     `image_BHWC` are uint8 pictures of the model's size; without any, noise. `precision="half"` rounds positions and heads to
-    16 bits. `least` is the share of pictures with the same best class below which nothing is written. An existing
-    file is never overwritten.
+    16 bits. `least` is the share of pictures with the same best class below which nothing is written, exactly; without one it
+    is 99 %, and of few pictures two may differ, one in twenty at the most. An existing file is never overwritten.
     """
     out = Path(out)
     refuse_name(out)
     image_BHWC = noise_for(classifier) if image_BHWC is None else image_BHWC
+    if not len(image_BHWC):
+        raise DataError("no pictures to compare the answers on. Give some, or leave it out for noise.", path="image_BHWC")
     classifier = copy.deepcopy(classifier).cpu().float().eval()
     made = packed_model(classifier, name or out.stem, precision)
     found: list[Verification] = []
@@ -109,7 +112,7 @@ def noise_for(classifier: Classifier, pictures: int = 64) -> np.ndarray:
 
 
 def verified(
-    part: Path, out: Path, made: PackedModel, classifier: Classifier, image_BHWC: np.ndarray, least: float
+    part: Path, out: Path, made: PackedModel, classifier: Classifier, image_BHWC: np.ndarray, least: float | None
 ) -> Verification:
     """Raise unless the file answers as the classifier does."""
     runner = PackedClassifier(part, usable_cores())
@@ -123,33 +126,41 @@ def verified(
             path=str(out),
         )
     reference_BC = np.concatenate([reference_BC, answers(classifier, image_BHWC[WATCHED:])])
-    same = int((packed_BC.argmax(1) == reference_BC.argmax(1)).sum())
+    other = int((packed_BC.argmax(1) != reference_BC.argmax(1)).sum())
     found = Verification(
         str(out),
         part.stat().st_size,
         len(image_BHWC),
         runner.kernels,
-        same / len(image_BHWC),
+        1 - other / len(image_BHWC),
         float(np.abs(packed_BC - reference_BC).max()),
         len(few),
         *counts,
     )
-    if len(image_BHWC) - same > max(ALLOWED, (1 - least) * len(image_BHWC)):
+    if other > allowed(len(image_BHWC), least):
         raise WeightsError(
-            f"the packed model names another class than the trained one for {len(image_BHWC) - same} of {len(image_BHWC)} "
-            f"pictures ({found.flip_rate:.2%} of its signs differ). Nothing was written. {sensitivity(classifier, image_BHWC)}",
+            f"the packed model names another class than the trained one for {other} of {len(image_BHWC)} pictures "
+            f"({found.flip_rate:.2%} of its signs differ). Nothing was written. {reason(classifier, image_BHWC, other)}",
             path=str(out),
         )
     return found
 
 
-def sensitivity(classifier: Classifier, image_BHWC: np.ndarray) -> str:
+def allowed(pictures: int, least: float | None) -> float:
+    """How many may have another best class."""
+    share = pictures * (1 - (LEAST_AGREEMENT if least is None else least)) + 1e-9  # 10 · (1 − 0.9) is below 1
+    return max(min(BY_CHANCE, pictures // OF), share) if least is None else share
+
+
+def reason(classifier: Classifier, image_BHWC: np.ndarray, other: int) -> str:
     """Whether the model itself depends on roundings: one sign that flips early can turn many others around."""
+    if other <= max(BY_CHANCE, allowed(len(image_BHWC), None)):
+        return "So few can be roundings: compare on more pictures (--pictures), or accept less (--least 95)."
     few = image_BHWC[:TRIED]
     single_BC, double_BC = answers(classifier, few), answers(copy.deepcopy(classifier).double(), few)
     own = int((single_BC.argmax(1) != double_BC.argmax(1)).sum())
     said = f"Computed in float64, the trained model itself changes its mind for {own} of {len(few)}"
-    if own <= ALLOWED:
+    if own <= BY_CHANCE:
         return f"{said}, so roundings are not the reason. Please report it, with this model."
     return f"{said}: roundings decide. Train it longer, compare on real pictures (--data), or accept less (--least 95)."
 

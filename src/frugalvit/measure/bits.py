@@ -6,7 +6,6 @@ goes through an affine map; norms, activations, softmax, pools and sums are not 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,7 +17,6 @@ from frugalvit.nn.binary_channels import ChannelAffine
 from frugalvit.nn.quantize import OneBit
 
 TOGETHER = 64  # products of one bit that cost as much as one of floats
-WORD = 64  # bits that lie together in a packed file; a row begins with a new word
 
 
 class Tally:
@@ -60,14 +58,3 @@ def one_bit_weights(part: nn.Module) -> Iterator[Tensor]:
     for one in part.modules():
         if isinstance(one, OneBit):
             yield from one.parameters(recurse=False)
-
-
-def packed_bytes(part: nn.Module) -> int:
-    """What the parameters of a part take in a packed file: a bit a weight, its rows in whole words, and 4 bytes for all else.
-
-    Scales and statistics need none: a row's scale goes into the norm behind it, and a norm is a multiplication and a sum.
-    """
-    rows = list(one_bit_weights(part))
-    words = sum(len(weight) * math.ceil(weight[0].numel() / WORD) for weight in rows)
-    real = sum(one.numel() for one in part.parameters()) - sum(weight.numel() for weight in rows)
-    return words * WORD // 8 + 4 * real

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from frugalvit.measure.bits import TOGETHER, Tally, one_bit_weights, packed_bytes
+from frugalvit.measure.bits import TOGETHER, Tally, one_bit_weights
 from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.attention import MultiHead
 from frugalvit.nn.foreign import ForeignModel
@@ -35,7 +35,6 @@ class Cost:
     bits: int = 0  # parameters of one bit, among the parameters
     bops: int = 0  # multiply-accumulates of one bit, among the macs
     scaled: int = 0  # multiplications of affine maps, which the rule of BinaryViT's tables counts
-    packed: int = 0  # bytes of the parameters in a packed file
 
 
 @dataclass(frozen=True)
@@ -73,10 +72,6 @@ class ModelCost:
     def ops(self) -> float:
         """BOPs / 64 + FLOPs, as binary networks are compared (Liu et al. 2018, §4)."""
         return self.bops / TOGETHER + self.flops
-
-    @property
-    def packed(self) -> int:
-        return sum(place.packed for place in self.places)
 
 
 def cost(model: Architecture) -> ModelCost:
@@ -134,8 +129,7 @@ class Seen:
         macs = counter.get_total_flops() // (2 * self.pictures)
         bits = sum(one.numel() for one in one_bit_weights(part))
         bops, scaled = tally.flops // (2 * self.pictures), tally.scaled // self.pictures
-        packed = packed_bytes(part)
-        self.places.append(Cost(path, shape, parameters, macs, kept // self.pictures, bits, bops, scaled, packed))
+        self.places.append(Cost(path, shape, parameters, macs, kept // self.pictures, bits, bops, scaled))
         return outputs
 
 

@@ -11,10 +11,11 @@ from frugalvit.nn.foreign import ForeignModel
 from frugalvit.outline import folds
 
 
-def cost_table(model: Architecture, costs: ModelCost) -> Table:
+def cost_table(model: Architecture, costs: ModelCost, packed: int | None = None) -> Table:
     """A row for the first part, for each run of alike layers, for the readout, and for the whole.
 
-    Where products have one bit, two columns show their share, and a line below sums up.
+    Where products have one bit, two columns show their share, and a line below sums up, with the bytes of the packed file
+    where there can be one.
     """
     binary = costs.bops > 0
     table = Table(box=None, pad_edge=False)
@@ -37,7 +38,7 @@ def cost_table(model: Architecture, costs: ModelCost) -> Table:
         add(place.path, leaves(place, model), [place])
     add("[bold]total[/bold]", "", list(costs.places))
     if binary:
-        table.caption = binary_line(costs)
+        table.caption = binary_line(costs, packed)
         table.caption_justify = "left"
     return table
 
@@ -63,13 +64,22 @@ def share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.0f} %" if part else ""
 
 
-def cost_line(costs: ModelCost) -> str:
+def cost_line(costs: ModelCost, packed: int | None = None) -> str:
     """`5,717,416 parameters, 1,253.7 M MACs a picture`, and of a binary model what `binary_line` says."""
     counted = f"{costs.parameters:,} parameters, {costs.macs / 1e6:,.1f} M MACs a picture"
-    return f"{counted}; {binary_line(costs)}" if costs.bops else counted
+    return f"{counted}; {binary_line(costs, packed)}" if costs.bops else counted
 
 
-def binary_line(costs: ModelCost) -> str:
-    """`OPs 79.0 M = 3,822.2 M BOPs / 64 + 19.2 M FLOPs; packed 7.8 MB (float32: 90.0 MB)`."""
+def binary_line(costs: ModelCost, packed: int | None) -> str:
+    """`OPs 79.0 M = 3,822.2 M BOPs / 64 + 19.2 M FLOPs; packed about 7.71 MB (in float32 89.97 MB)`.
+
+    About, since names of classes are in the file too, and nobody knows them yet.
+    """
     counted = f"OPs {costs.ops / 1e6:,.1f} M = {costs.bops / 1e6:,.1f} M BOPs / 64 + {costs.flops / 1e6:,.1f} M FLOPs"
-    return f"{counted}; packed {costs.packed / 1e6:,.2f} MB (in float32 {4 * costs.parameters / 1e6:,.2f} MB)"
+    real = f"{4 * costs.parameters / 1e6:,.2f} MB"
+    return f"{counted}; in float32 {real}" if packed is None else f"{counted}; packed about {size(packed)} (in float32 {real})"
+
+
+def size(packed: int) -> str:
+    """`7.71 MB`, `0.068 MB`."""
+    return f"{packed / 1e6:,.2f} MB" if packed >= 1e5 else f"{packed / 1e6:.3f} MB"
