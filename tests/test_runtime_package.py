@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -85,9 +88,147 @@ def test_the_command_prints_the_classes_and_fails_in_one_line(files: Path) -> No
     assert good.stdout == f"{files / 'picture.png'}\n  {100 * probability:5.1f} %  {label}\n" and good.returncode == 0
     bad = subprocess.run([*command, "missing.png"], capture_output=True, text=True)
     assert bad.returncode == 1 and bad.stderr.startswith("frugalvit_runtime: missing.png") and bad.stderr.count("\n") == 1
+    some = subprocess.run([*command, "missing.png", str(files / "picture.png"), "--top", "1"], capture_output=True, text=True)
+    assert (some.returncode, some.stdout, some.stderr) == (1, good.stdout, bad.stderr)
 
 
 def test_a_reader_who_stops_early_is_no_error(files: Path) -> None:
     command = f"{sys.executable} -m frugalvit_runtime {files / 'tiny.fvit'} {' '.join([str(files / 'picture.png')] * 2000)}"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", f"{command} | head -n 1"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "") and done.stdout == f"{files / 'picture.png'}\n"
+
+
+def test_an_output_that_cannot_be_written_is_an_error_of_one_line(files: Path) -> None:
+    for words in ([str(files / "tiny.fvit"), str(files / "picture.png")], ["--help"]):
+        with Path("/dev/full").open("w") as full:
+            command = [sys.executable, "-m", "frugalvit_runtime", *words]
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+        problem = "frugalvit_runtime: standard output: cannot be written (No space left on device)\n"
+        assert (done.returncode, done.stderr) == (1, problem)
+
+
+def run_script(script: str, *words: object, before: Callable[[], object] | None = None) -> str:
+    """What a script prints that must end soon."""
+    command = [sys.executable, "-c", script, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, preexec_fn=before)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+FORK = """
+import os, signal, sys, threading
+import numpy as np
+from {package} import {opened}
+model = {opened}(sys.argv[1], threads=2)
+image_BHWC = np.random.default_rng(0).integers(0, 256, (1, 16, 16, 3), dtype=np.uint8)
+expected = model.logits(image_BHWC)
+stop = False
+def keep_busy():
+    while not stop:
+        model.logits(image_BHWC)
+busy = threading.Thread(target=keep_busy)  # a child is then mostly made while the model is at work
+busy.start()
+children = []
+for number in range(20):
+    child = os.fork()
+    if not child:
+        signal.alarm(40)
+        os._exit(0 if all(np.array_equal(model.logits(image_BHWC), expected) for _ in range(3)) else 1)
+    children.append(child)
+ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+stop = True
+busy.join()
+assert np.array_equal(model.logits(image_BHWC), expected)
+child = os.fork()
+if not child:
+    signal.alarm(40)
+    sys.exit()  # gives the model back, without having used it
+ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(ended == [0] * 21)
+"""
+POOL = """
+import multiprocessing, signal, sys
+import numpy as np
+from {package} import {opened}
+model = {opened}(sys.argv[1], threads=2)
+def best(seed):
+    return model.logits(np.random.default_rng(seed).integers(0, 256, (3, 16, 16, 3), dtype=np.uint8)).tolist()
+if __name__ == "__main__":
+    expected = [best(seed) for seed in range(8)]
+    with multiprocessing.get_context("fork").Pool(2, signal.alarm, (40,)) as pool:
+        print(pool.map(best, range(8)) == expected)
+"""
+PACKAGES = [("frugalvit_runtime", "Model"), ("frugalvit", "load_packed")]
+
+
+@pytest.mark.parametrize(("package", "opened"), PACKAGES)
+@pytest.mark.parametrize("script", [FORK, POOL], ids=["fork", "pool"])
+def test_a_model_works_in_children_of_its_process(files: Path, script: str, package: str, opened: str) -> None:
+    assert run_script(script.format(package=package, opened=opened), files / "tiny.fvit") == "True\n"
+
+
+def test_threads_that_cannot_be_started_are_an_error(files: Path) -> None:
+    script = """
+import resource, sys
+from frugalvit_runtime import Model
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (300 << 20),) * 2)
+try:
+    Model(sys.argv[1], threads=256)
+except ValueError as error:
+    print(error)
+print(len(Model(sys.argv[1], threads=2).classify(sys.argv[2])))
+"""
+
+    def small_stacks() -> None:  # 8 MiB a thread, whatever the shell has
+        resource.setrlimit(resource.RLIMIT_STACK, (8 << 20, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+
+    said, classes = run_script(script, files / "tiny.fvit", files / "picture.png", before=small_stacks).splitlines()
+    assert said.startswith("cannot start 256 threads (") and said.endswith("; set FRUGALVIT_THREADS to fewer")
+    assert classes == "5"
+
+
+def test_names_of_files_need_not_be_text(files: Path) -> None:
+    model, picture, missing = (files / os.fsdecode(b"\xe9" + ending) for ending in (b".fvit", b".png", b".nix"))
+    model.write_bytes((files / "tiny.fvit").read_bytes())
+    picture.write_bytes((files / "picture.png").read_bytes())
+    expected = runtime.Model(files / "tiny.fvit").classify(files / "picture.png")
+    for kind in (Path, str, os.fsencode):
+        assert runtime.Model(kind(model)).classify(kind(picture)) == expected
+        with pytest.raises(runtime.FileError) as refused:
+            runtime.Model(kind(missing))
+        assert str(refused.value) == f"{missing}: cannot be opened"
+    command = [sys.executable, "-m", "frugalvit_runtime", os.fsencode(model), os.fsencode(picture)]
+    done = subprocess.run(command, capture_output=True)
+    assert done.returncode == 0 and done.stdout.startswith(os.fsencode(picture) + b"\n")
+
+
+def test_pipes_are_read_as_files_are(files: Path) -> None:
+    script = "import sys; from frugalvit_runtime import Model; print(Model(sys.argv[1], 1).classify(sys.argv[2]))"
+    expected = run_script(script, files / "tiny.fvit", files / "picture.png")
+    for piped, words in (
+        ("picture.png", [str(files / "tiny.fvit"), "/dev/stdin"]),
+        ("tiny.fvit", ["/dev/stdin", str(files / "picture.png")]),
+    ):
+        command = [sys.executable, "-c", script, *words]
+        done = subprocess.run(command, input=(files / piped).read_bytes(), capture_output=True)
+        assert done.stdout.decode() == expected
+
+
+def test_steps_are_not_timed_any_more_after_an_error(files: Path) -> None:
+    script = """
+import sys
+import numpy as np
+from frugalvit_runtime import Model
+model = Model(sys.argv[1], threads=1)
+expected = model.classify(sys.argv[2])
+try:
+    model._native.step_seconds(np.zeros((1, 1 << 17, 3), np.uint8))
+except ValueError as error:
+    print(error)
+print(all(model.classify(sys.argv[2]) == expected for _ in range(200)))
+"""
+    assert run_script(script, files / "tiny.fvit", files / "picture.png").splitlines() == [
+        "a picture too thin to be resized. Cut it first",
+        "True",
+    ]

@@ -12,7 +12,8 @@ namespace frugalvit {
 namespace {
 
 constexpr std::size_t longest_header = 16u << 20;
-constexpr std::int64_t largest_side = 1 << 28;
+constexpr std::int64_t largest_tensor = 1 << 28;  // bytes
+constexpr std::size_t largest_file = std::size_t{1} << 30;
 constexpr std::size_t checksum_digits = 8;
 
 std::array<std::uint32_t, 256> crc_table() {
@@ -144,8 +145,8 @@ void PackedFile::read_tensors(const Json& header, std::size_t data_begin) {
         std::int64_t size = bytes_per(tensor.type, where);
         for (const Json& side : member(entry, "shape", Json::Kind::array, where).items) {
             tensor.shape.push_back(whole(side, where + ", shape"));
-            if (tensor.shape.back() == 0 || tensor.shape.back() > largest_side / size)
-                throw FileError(where + ": an impossible shape");
+            if (tensor.shape.back() == 0 || tensor.shape.back() > largest_tensor / size)
+                throw FileError(where + ": a side of 0, or more than 2^28 bytes");
             size *= tensor.shape.back();
         }
         const Json& offsets = member(entry, "data_offsets", Json::Kind::array, where);
@@ -175,15 +176,25 @@ const Tensor& PackedFile::tensor(const std::string& name) const {
 }
 
 std::vector<std::uint8_t> read_bytes(const std::string& path) {
-    std::error_code ignored;
-    if (std::filesystem::is_directory(path, ignored)) throw FileError(path + ": is a folder");
-    std::ifstream file(path, std::ios::binary | std::ios::ate);
+    std::error_code unknown;
+    if (std::filesystem::is_directory(path, unknown)) throw FileError(path + ": is a folder");
+    std::ifstream file(path, std::ios::binary);
     if (!file) throw FileError(path + ": cannot be opened");
-    const std::streamoff size = file.tellg();
-    std::vector<std::uint8_t> bytes(size > 0 ? static_cast<std::size_t>(size) : 0);
-    file.seekg(0);
-    if (!file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size())))
-        throw FileError(path + ": cannot be read");
+    const std::uintmax_t size = std::filesystem::file_size(path, unknown);
+    const auto refuse_large = [&](std::uintmax_t count) {
+        if (count > largest_file) throw FileError(path + ": more than 2^30 bytes");
+    };
+    if (!unknown) refuse_large(size);
+    // A pipe does not say how much will come. With a byte more than a file's size, one reading finds its end.
+    std::vector<std::uint8_t> bytes(unknown ? 1 << 16 : size + 1);
+    std::size_t filled = 0;
+    while (file.read(reinterpret_cast<char*>(bytes.data() + filled), static_cast<std::streamsize>(bytes.size() - filled))) {
+        filled = bytes.size();
+        refuse_large(filled);
+        bytes.resize(std::min(2 * filled, largest_file + 1));
+    }
+    if (file.bad()) throw FileError(path + ": cannot be read");
+    bytes.resize(filled + static_cast<std::size_t>(file.gcount()));
     return bytes;
 }
 

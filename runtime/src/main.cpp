@@ -2,14 +2,16 @@
 // fvit bench MODEL           milliseconds a picture, and where they go
 // fvit trace MODEL PICTURE   every step's numbers, to standard output: for tests
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
+#include <new>
 #include <numeric>
 #include <string>
-#include <thread>
 
 #include "frugalvit/model.h"
 
@@ -19,9 +21,28 @@ using namespace frugalvit;
 
 constexpr int most_threads = 256;
 
+// Whoever read the output has enough, which is no error.
+struct Unread {};
+
+void flush() {
+    if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return;
+    if (errno == EPIPE) throw Unread{};
+    throw FileError(std::string("standard output: cannot be written (") + std::strerror(errno) + ")");
+}
+
+std::string in_words(const std::exception& error) {
+    return dynamic_cast<const std::bad_alloc*>(&error) ? "not enough memory" : error.what();
+}
+
+// What happened to a file, its name in front.
+std::string about(const std::string& path, const std::exception& error) {
+    const std::string words = in_words(error);
+    return words.starts_with(path + ": ") ? words : path + ": " + words;
+}
+
 int threads() {
     const char* wanted = std::getenv("FRUGALVIT_THREADS");
-    if (!wanted) return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, most_threads);
+    if (!wanted || !*wanted) return std::min(usable_processors(), most_threads);
     char* end = nullptr;
     const long count = std::strtol(wanted, &end, 10);
     if (end == wanted || *end || count < 1 || count > most_threads)
@@ -30,11 +51,12 @@ int threads() {
 }
 
 Model opened(const std::string& path) {
-    std::vector<std::uint8_t> bytes = read_bytes(path);
     try {
-        return Model{PackedFile(std::move(bytes))};
+        return Model{PackedFile(read_bytes(path))};
     } catch (const FileError& error) {
-        throw FileError(path + ": " + error.what());
+        throw FileError(about(path, error));
+    } catch (const std::bad_alloc& error) {
+        throw FileError(about(path, error));
     }
 }
 
@@ -53,6 +75,7 @@ void print_best(const Program& program, const std::vector<float>& logits, const 
         std::printf("  %5.1f %%  %s\n", 100 * std::exp(static_cast<double>(logits[c]) - logits[order[0]]) / total,
                     label.c_str());
     }
+    flush();
 }
 
 int classify(const Model& model, int count, char** paths) {
@@ -62,11 +85,12 @@ int classify(const Model& model, int count, char** paths) {
     for (int i = 0; i < count; ++i) {
         try {
             runner.run(with_channels(read_picture(paths[i]), model.program().image.channels), logits.data());
-            print_best(model.program(), logits, paths[i]);
-        } catch (const FileError& error) {  // others may be readable
-            std::fprintf(stderr, "fvit: %s\n", error.what());
+        } catch (const std::exception& error) {  // others may be readable
+            std::fprintf(stderr, "fvit: %s\n", about(paths[i], error).c_str());
             all = false;
+            continue;
         }
+        print_best(model.program(), logits, paths[i]);
     }
     return all ? 0 : 1;
 }
@@ -138,29 +162,38 @@ int trace(const Model& model, const char* path) {
         std::fwrite(head, sizeof head, 1, stdout);
         for (int row = 0; row < buffer.rows; ++row)
             std::fwrite(rows + static_cast<std::size_t>(row) * padded(buffer.columns), sizeof(float), buffer.columns, stdout);
+        flush();
     });
     return 0;
 }
 
-int usage() {
-    std::fprintf(stderr,
-                 "usage: fvit MODEL PICTURE...   JPEG, PNG, or binary PPM or PGM\n"
-                 "       fvit bench MODEL\n"
-                 "FRUGALVIT_THREADS=N threads, 1 to 256; FRUGALVIT_KERNEL=reference, avx2, avx512 or neon\n");
-    return 2;
+constexpr const char* usage =
+    "usage: fvit MODEL PICTURE...   JPEG, PNG, or binary PPM or PGM\n"
+    "       fvit bench MODEL        milliseconds a picture, and where they go\n"
+    "       fvit --help | --version\n"
+    "FRUGALVIT_THREADS=N threads, 1 to 256; FRUGALVIT_KERNEL=reference, avx2, avx512 or neon\n";
+
+int answer(int count, char** words) {
+    const std::string first = count > 1 ? words[1] : "";
+    if (first == "--help" || first == "-h") return std::fputs(usage, stdout), 0;
+    if (first == "--version") return std::printf("fvit %s\n", FRUGALVIT_VERSION), 0;
+    const bool verb = first == "bench" || first == "trace";
+    if (count < 3 || (first == "trace" && count != 4) || (first == "bench" && count != 3)) return std::fputs(usage, stderr), 2;
+    const Model model = opened(words[verb ? 2 : 1]);
+    if (first == "bench") return bench(model);
+    if (first == "trace") return trace(model, words[3]);
+    return classify(model, count - 2, words + 2);
 }
 
 }  // namespace
 
 int main(int count, char** words) try {
-    const std::string first = count > 1 ? words[1] : "";
-    const bool verb = first == "bench" || first == "trace";
-    if (count < 3 || (first == "trace" && count != 4) || (first == "bench" && count != 3)) return usage();
-    const Model model = opened(words[verb ? 2 : 1]);
-    if (first == "bench") return bench(model);
-    if (first == "trace") return trace(model, words[3]);
-    return classify(model, count - 2, words + 2);
+    const int code = answer(count, words);
+    flush();
+    return code;
+} catch (const Unread&) {
+    return 0;
 } catch (const std::exception& error) {
-    std::fprintf(stderr, "fvit: %s\n", error.what());
+    std::fprintf(stderr, "fvit: %s\n", in_words(error).c_str());
     return 1;
 }

@@ -1,4 +1,5 @@
-// PNG pictures of 8 bits a channel: gray, RGB, palette, with or without alpha (which is dropped), not interlaced.
+// PNG pictures of at most 8 bits a channel: gray, RGB, palette, with or without alpha (which is dropped), not interlaced.
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -10,7 +11,7 @@ namespace {
 
 constexpr std::size_t most_bytes = std::size_t{1} << 28;
 
-[[noreturn]] void fail(const char* what) { throw FileError(std::string("a PNG picture with ") + what); }
+[[noreturn]] void fail(const std::string& what) { throw FileError("a PNG picture with " + what); }
 
 // DEFLATE (RFC 1951).
 class Inflate {
@@ -174,13 +175,19 @@ void unfilter(std::vector<std::uint8_t>& data, int height, std::size_t line, std
     }
 }
 
+// Number `x` of a row of numbers with so many bits, the first in a byte's highest.
+unsigned number_at(const std::uint8_t* row, std::size_t x, int bits) {
+    const std::size_t bit = x * bits;
+    return row[bit / 8] >> (8 - bits - bit % 8) & ((1u << bits) - 1);
+}
+
 }  // namespace
 
 Picture decode_png(std::span<const std::uint8_t> bytes) {
     static constexpr std::uint8_t signature[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
     if (bytes.size() < 8 || std::memcmp(bytes.data(), signature, 8) != 0) fail("no signature");
     Picture picture;
-    int color = -1;
+    int color = -1, bits = 8;
     std::vector<std::uint8_t> packed;
     std::span<const std::uint8_t> palette;
     for (std::size_t at = 8; bytes.size() - at >= 12;) {
@@ -191,9 +198,11 @@ Picture decode_png(std::span<const std::uint8_t> bytes) {
         if (crc32(bytes.subspan(at + 4, length + 4)) != big_endian(bytes.data() + at + 8 + length)) fail("a wrong checksum");
         if (kind == "IHDR") {
             if (length != 13) fail("a broken header");
-            if (data[8] != 8) fail((std::to_string(data[8]) + " bits a channel. Save it with 8").c_str());
-            if (data[12] != 0) fail("interlaced rows. Save it without");
+            bits = data[8];
             color = data[9];
+            const bool few = (bits == 1 || bits == 2 || bits == 4) && (color == 0 || color == 3);
+            if (bits != 8 && !few) fail(std::to_string(bits) + " bits a channel. Save it with 8");
+            if (data[12] != 0) fail("interlaced rows. Save it without");
             if (big_endian(data.data()) > 1 << 15 || big_endian(data.data() + 4) > 1 << 15)
                 fail("too many pixels. Make it at most 32,768 a side");
             picture.width = static_cast<int>(big_endian(data.data()));
@@ -210,20 +219,31 @@ Picture decode_png(std::span<const std::uint8_t> bytes) {
     const int stored = color == 0 || color == 3 ? 1 : color == 2 ? 3 : color == 4 ? 2 : color == 6 ? 4 : 0;
     if (!stored || !picture.width || !picture.height) fail("an unknown header");
     picture.channels = color == 0 || color == 4 ? 1 : 3;
-    const std::size_t line = static_cast<std::size_t>(picture.width) * stored;
-    if (packed.size() < 6 || (line + 1) * picture.height > most_bytes) fail("no pixels, or too many");
+    const std::size_t line = (static_cast<std::size_t>(picture.width) * stored * bits + 7) / 8;
+    const std::size_t pixels = static_cast<std::size_t>(picture.width) * picture.height;
+    if (packed.size() < 6) fail("no pixels");
+    if (std::max((line + 1) * picture.height, pixels * picture.channels) > most_bytes)
+        fail("too many pixels. Make it at most " + std::to_string(most_bytes / std::max(stored, picture.channels) / 1000000) +
+             " million");
     auto data = Inflate(std::span<const std::uint8_t>(packed).subspan(2), (line + 1) * picture.height).run();
-    unfilter(data, picture.height, line, stored);
-    picture.pixels.reserve(static_cast<std::size_t>(picture.width) * picture.height * picture.channels);
-    for (int row = 0; row < picture.height; ++row)
-        for (int x = 0; x < picture.width; ++x) {
-            const std::uint8_t* from = data.data() + row * (line + 1) + 1 + static_cast<std::size_t>(x) * stored;
+    unfilter(data, picture.height, line, stored);  // fewer than 8 bits count as a byte
+    picture.pixels.reserve(pixels * picture.channels);
+    for (int row = 0; row < picture.height; ++row) {
+        const std::uint8_t* first = data.data() + row * (line + 1) + 1;
+        for (std::size_t x = 0; x < static_cast<std::size_t>(picture.width); ++x) {
+            if (color == 0 && bits < 8) {
+                picture.pixels.push_back(static_cast<std::uint8_t>(number_at(first, x, bits) * (255 / ((1 << bits) - 1))));
+                continue;
+            }
+            const std::uint8_t* from = first + x * stored * bits / 8;
             if (color == 3) {
-                if ((*from + 1u) * 3 > palette.size()) fail("a color outside the palette");
-                from = palette.data() + *from * 3u;
+                const unsigned index = number_at(first, x, bits);
+                if ((index + 1) * 3 > palette.size()) fail("a color outside the palette");
+                from = palette.data() + index * 3;
             }
             picture.pixels.insert(picture.pixels.end(), from, from + picture.channels);
         }
+    }
     return picture;
 }
 

@@ -1,5 +1,7 @@
 #include "frugalvit/program.h"
 
+#include <cmath>
+
 #include "reader.h"
 
 namespace frugalvit {
@@ -47,9 +49,11 @@ void Reader::image(Fields fields) {
     for (std::size_t c = 0; c < mean.size(); ++c) {
         if (mean[c].kind != Json::Kind::number || std[c].kind != Json::Kind::number || !(std[c].number > 0))
             fields.fail("means and deviations are numbers, deviations above 0");
-        for (int value = 0; value < 256; ++value)
+        for (int value = 0; value < 256; ++value) {
             image.normalized[c][value] =
                 (static_cast<float>(value) / 255.0f - static_cast<float>(mean[c].number)) / static_cast<float>(std[c].number);
+            if (!std::isfinite(image.normalized[c][value])) fields.fail("means and deviations that make no finite pixels");
+        }
     }
     fields.done();
 }
@@ -62,7 +66,7 @@ void Reader::buffers(const Json& object) {
         program_.buffers.push_back(
             {name, fields.whole(shape.items[0], name, 1, most_rows), fields.whole(shape.items[1], name, 1, most_columns)});
         total += program_.buffers.back().size();
-        if (total > most_numbers) fields.fail("more than 2^26 numbers in all");
+        if (total > most_numbers) fields.fail("more than 2^26 numbers in all, each row padded to a multiple of 16");
     }
 }
 

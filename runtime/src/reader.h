@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -47,6 +48,9 @@ private:
             Tensor wanted{words ? "U64" : "F32 or F16", std::move(shape), {}};
             fields.fail("'" + role + "' should be " + wanted.describe() + ", but '" + name + "' is " + found.describe());
         }
+        for (std::int64_t i = 0; !words && i < found.size(); ++i)
+            if (!std::isfinite(found.real(i)))
+                fields.fail("'" + role + "' holds a number that is not finite, in '" + name + "'");
         return found;
     }
 

@@ -18,8 +18,9 @@ double bicubic(double x) {
 
 double bilinear(double x) { return std::max(0.0, 1 - std::abs(x)); }
 
-// Python's int(a * b), and round() to even of a half.
-int floor_of(double x) { return static_cast<int>(x); }
+constexpr std::int64_t longest_side = 1 << 20;  // when resized
+
+// Python's round(), a half to even.
 int round_to_even(double x) { return static_cast<int>(std::nearbyint(x)); }
 
 }  // namespace
@@ -69,11 +70,13 @@ Framing::Framing(const PictureView& picture, const Image& image, const Kernels& 
       height_(image.height),
       width_(image.width) {
     if (picture.channels != image.channels) throw FileError("a picture whose channels are not the model's");
-    const double scale = std::max(static_cast<double>(image.cover_height) / picture.height,
-                                  static_cast<double>(image.cover_width) / picture.width);
-    const double wide = picture.width * scale, high = picture.height * scale;
-    if (wide > 1 << 20 || high > 1 << 20) throw FileError("a picture too thin to be resized");
-    const int width = std::max(image.cover_width, floor_of(wide)), height = std::max(image.cover_height, floor_of(high));
+    // In integers: a product of floats may fall below a side that comes out even.
+    const std::int64_t high = image.cover_height, wide = image.cover_width;
+    const bool tall = high * picture.width <= wide * picture.height;
+    const std::int64_t resized_wide = tall ? wide : high * picture.width / picture.height;
+    const std::int64_t resized_high = tall ? wide * picture.height / picture.width : high;
+    if (std::max(resized_wide, resized_high) > longest_side) throw FileError("a picture too thin to be resized. Cut it first");
+    const int width = static_cast<int>(resized_wide), height = static_cast<int>(resized_high);
     left_ = round_to_even((width - width_) / 2.0);
     top_ = round_to_even((height - height_) / 2.0);
     keep_width_ = width == picture.width;

@@ -1,5 +1,9 @@
 #include "frugalvit/team.h"
 
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
 #if defined(__linux__)
 #include <sched.h>
 #endif
@@ -50,11 +54,27 @@ void leave(int crowded) {
 
 }  // namespace
 
-Team::Team(int threads) : processors_(threads) {
-    for (int thread = 1; thread < threads; ++thread) workers_.emplace_back([this, thread] { work_on(thread); });
+int usable_processors() {
+#if defined(__linux__)
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return std::max(1, CPU_COUNT(&allowed));
+#endif
+    return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-Team::~Team() {
+Team::Team(int threads) : processors_(threads) {
+    try {
+        for (int thread = 1; thread < threads; ++thread) workers_.emplace_back([this, thread] { work_on(thread); });
+    } catch (const std::exception& error) {
+        stop();
+        throw std::invalid_argument("cannot start " + std::to_string(threads) + " threads (" + error.what() +
+                                    "); set FRUGALVIT_THREADS to fewer");
+    }
+}
+
+Team::~Team() { stop(); }
+
+void Team::stop() {
     stop_ = true;
     round_.fetch_add(1);
     round_.notify_all();

@@ -49,7 +49,7 @@ private:
     void change(Bytes& bytes) {
         if (bytes.size() < 16) return;
         const std::size_t in_header = 8 + engine_() % std::min(header_, bytes.size() - 8);
-        switch (below(9)) {
+        switch (below(10)) {
             case 0: bytes.resize(engine_() % bytes.size()); break;
             case 1: bytes[engine_() % bytes.size()] ^= static_cast<std::uint8_t>(1 << below(8)); break;
             case 2: bytes[in_header] ^= static_cast<std::uint8_t>(1 << below(8)); break;
@@ -63,6 +63,12 @@ private:
             case 5: digit(bytes, in_header); break;
             case 6: swap_names(bytes, in_header); break;
             case 7: bytes[in_header] = static_cast<std::uint8_t>("{}[]\",:\\0-e.tfn\xff"[below(17)]); break;
+            case 8: {  // a real number that is not finite, or half of a word of signs
+                const std::uint32_t numbers[] = {0x7F800000, 0xFF800000, 0x7FC00000, 0x7C007C00, 0x7E00FE00};
+                const std::size_t data = std::min(8 + header_, bytes.size() - 4);
+                std::memcpy(&bytes[data + engine_() % (bytes.size() - 3 - data) / 4 * 4], &numbers[below(5)], 4);
+                break;
+            }
             default: {  // a piece moved within the header
                 const std::size_t from = 8 + engine_() % std::min(header_, bytes.size() - 8), length = 1 + engine_() % 24;
                 if (std::max(from, in_header) + length < bytes.size()) std::memmove(&bytes[in_header], &bytes[from], length);

@@ -42,6 +42,7 @@ int main(int, char** words) {
     refuses("\\\"side\\\":2", "\\\"side\\\":3", "grid");
     refuses("\\\"name\\\":", "\\\"nane\\\":", "no 'name'");
     refuses("\\\"0x\\\":[64,16]", "\\\"0x\\\":[65,16]", "steps[");
+    refuses("\"shape\":[16,12]", "\"shape\":[16, 0]", "a side of 0");
     refuses("\\\"0x\\\":[64,16]", "\\\"0x\\\":[64,17]", "steps[0]");
 
     auto longer = bytes;
@@ -51,6 +52,13 @@ int main(int, char** words) {
     auto damaged = bytes;
     damaged[damaged.size() / 2] ^= 1;
     check::refuses<FileError>([&] { load(damaged); }, "damaged");
+    for (const std::uint32_t number : {0x7F800000u, 0xFF800000u, 0x7FC00000u}) {  // infinite, or none; the last bias
+        auto endless = bytes;
+        std::memcpy(endless.data() + endless.size() - 4, &number, 4);
+        with_checksum(endless);
+        check::refuses<FileError>([&] { load(endless); }, "'bias' holds a number that is not finite");
+    }
+    refuses("\\\"std\\\":[0.229", "\\\"std\\\":[1e-40", "no finite pixels");
     auto huge = bytes;
     std::memset(huge.data(), 0xFF, 8);
     check::refuses<FileError>([&] { load(huge); }, "not a packed model");

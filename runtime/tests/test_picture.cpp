@@ -42,5 +42,13 @@ int main(int count, char** words) {
     check::refuses<FileError>([] { decode_netpbm(bytes_of("P6 99999 2 255\n")); }, "too large");
     check::refuses<FileError>([] { decode_netpbm(bytes_of("P6 2 2 65535\n")); }, "8 bits");
     check::refuses<FileError>([] { decode_png(bytes_of("\x89PNG")); }, "no signature");
+    Image small{};
+    small.height = small.width = small.cover_height = small.cover_width = 64;
+    small.channels = 1;
+    small.filter = "bicubic";
+    const std::vector<std::uint8_t> pixels(1 << 16);
+    const auto framed = [&](int height, int width) { Framing({height, width, 1, pixels.data()}, small, select_kernels()); };
+    framed(2, 1 << 15);  // 2^20 wide when resized
+    check::refuses<FileError>([&] { framed(1, (1 << 14) + 1); }, "too thin to be resized. Cut it first");
     return check::result();
 }

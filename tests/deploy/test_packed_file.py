@@ -13,7 +13,8 @@ import pytest
 
 import frugalvit
 from frugalvit.deploy.packed_file import Packed, decoded, encoded, read_packed, read_program, signs_of, words_of
-from frugalvit.errors import WeightsError
+from frugalvit.deploy.program import ProgramWriter
+from frugalvit.errors import SpecError, WeightsError
 
 DRAW = np.random.default_rng(0)
 PACKED = Packed(
@@ -100,6 +101,38 @@ def test_what_the_format_does_not_say_is_refused(metadata: dict[str, str], tenso
     assert decoded(rewritten()).program == PACKED.program
     with pytest.raises(WeightsError, match=problem):
         decoded(rewritten(metadata, tensors))
+
+
+def refusal(file: Path, data: bytes) -> str:
+    """Why the runtime does not take a file of these bytes."""
+    native = pytest.importorskip("frugalvit.deploy._native", reason="the runtime is not built")
+    file.write_bytes(data)
+    with pytest.raises(ValueError) as error:
+        native.PackedModel(file)
+    return str(error.value)
+
+
+def test_writer_and_runtime_count_the_same_numbers_of_buffers(tmp_path: Path) -> None:
+    image = {"height": 8, "width": 8, "cover": [8, 8], "filter": "bicubic", "mean": [0.5], "std": [0.5]}
+    for columns, most in ((64, 1 << 20), (50, 1 << 20), (1, 1 << 20)):  # 50 count as 64, and 1 as 16
+        writer, filled = ProgramWriter("single"), 0
+        for name in "abcd"[: 64 // (-(-columns // 16) * 16)]:
+            filled += most * -(-columns // 16) * 16
+            writer.buffer(name, most, columns)
+        assert filled == 1 << 26
+        program = {"name": "x", "image": image, "buffers": dict(writer.buffers), "steps": [], "logits": "a"}
+        assert "no steps" in refusal(tmp_path / "full.fvit", encoded(Packed(program, {})))
+        with pytest.raises(SpecError, match="its tokens are more than 67108864 numbers"):
+            writer.buffer("more", 1, 1)
+        program["buffers"] = writer.buffers
+        assert "more than 2^26 numbers in all" in refusal(tmp_path / "over.fvit", encoded(Packed(program, {})))
+
+
+def test_a_tensor_has_at_most_2_to_the_28_bytes(tmp_path: Path) -> None:
+    for kind, size in (("F32", 4), ("F16", 2), ("U64", 8)):
+        for side, problem in (((1 << 28) // size, "does not lie at"), ((1 << 28) // size + 1, "more than 2^28 bytes")):
+            entry = {"dtype": kind, "shape": [side], "data_offsets": [0, 20]}
+            assert problem in refusal(tmp_path / "a.fvit", rewritten(tensors={"t0": entry}))
 
 
 def test_load_says_what_to_use_instead(tmp_path: Path) -> None:

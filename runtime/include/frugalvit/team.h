@@ -9,9 +9,11 @@
 
 namespace frugalvit {
 
+int usable_processors();  // by this process, at least 1
+
 class Team {
 public:
-    explicit Team(int threads);
+    explicit Team(int threads);  // throws std::invalid_argument where the system does not give so many
     ~Team();
     Team(const Team&) = delete;
     Team& operator=(const Team&) = delete;
@@ -25,6 +27,7 @@ public:
 private:
     void work_on(int thread);
     void find_room(int thread);
+    void stop();
 
     std::vector<std::atomic<int>> processors_;  // where each thread was last seen
     std::vector<std::thread> workers_;

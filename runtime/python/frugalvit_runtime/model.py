@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,16 +11,19 @@ from frugalvit_runtime._native import FileError, PackedModel, read_picture
 
 MOST_THREADS = 256
 
+File = str | bytes | os.PathLike[str]
+
 
 class Model:
     """A packed file, ready to answer on some threads of the CPU; without a number as FRUGALVIT_THREADS says, or on all."""
 
-    def __init__(self, path: str | Path, threads: int | None = None):
+    def __init__(self, path: File, threads: int | None = None):
         count = wanted_threads() if threads is None else checked(threads, "threads")
         try:
-            self._native = PackedModel(str(path), count)
+            self._native = PackedModel(path, count)
         except FileError as error:
-            raise FileError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+            name = os.fsdecode(path)
+            raise FileError(str(error) if name in str(error) else f"{name}: {error}") from None
 
     @property
     def name(self) -> str:
@@ -54,9 +56,9 @@ class Model:
             )
         return self._native.logits(np.ascontiguousarray(image_BHWC))
 
-    def picture_logits(self, picture: NDArray[np.uint8] | str | Path) -> NDArray[np.float32]:
+    def picture_logits(self, picture: NDArray[np.uint8] | File) -> NDArray[np.float32]:
         """The logits_C of a picture of any size, a file or uint8 values, resized and cut as the packed file says."""
-        picture_HWC = read_picture(str(picture)) if isinstance(picture, str | Path) else np.asarray(picture)
+        picture_HWC = read_picture(picture) if isinstance(picture, str | bytes | os.PathLike) else np.asarray(picture)
         if picture_HWC.ndim == 2:
             picture_HWC = picture_HWC[..., None]
         if picture_HWC.dtype != np.uint8 or picture_HWC.ndim != 3 or picture_HWC.shape[2] not in (1, 3) or not picture_HWC.size:
@@ -66,7 +68,7 @@ class Model:
             )
         return self._native.picture_logits(np.ascontiguousarray(picture_HWC))
 
-    def classify(self, picture: NDArray[np.uint8] | str | Path, top: int = 5) -> list[tuple[str, float]]:
+    def classify(self, picture: NDArray[np.uint8] | File, top: int = 5) -> list[tuple[str, float]]:
         """The `top` labels of a picture with their probabilities, the most probable first."""
         if top < 1:
             raise ValueError(f"top: {top}. Use 1 or more.")

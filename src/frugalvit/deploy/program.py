@@ -14,6 +14,7 @@ from frugalvit.deploy.packed_file import Step, words_of
 from frugalvit.errors import SpecError, WeightsError, at
 
 MOST_NUMBERS = 1 << 26  # in all buffers
+LANES = 16  # rows are padded to a multiple of this
 
 Precision = Literal["single", "half"]  # of positions and heads; all else is in single precision
 PLAIN = {"single": "<f4", "half": "<f2"}
@@ -46,7 +47,7 @@ class ProgramWriter:
     def buffer(self, name: str, rows: int, columns: int) -> str:
         shape = self.buffers.setdefault(name, [rows, columns])
         assert shape == [rows, columns]
-        if sum(high * wide for high, wide in self.buffers.values()) > MOST_NUMBERS:
+        if sum(high * -(-wide // LANES) * LANES for high, wide in self.buffers.values()) > MOST_NUMBERS:
             raise SpecError(f"its tokens are more than {MOST_NUMBERS} numbers. Use a smaller image or larger patches.")
         return name
 
