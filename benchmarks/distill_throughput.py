@@ -266,8 +266,10 @@ def main() -> None:
     cases = []
     for item in arguments.items:
         teacher, batch, compiled = (*item.split(":"), "", "")[:3]
-        if compiled not in COMPILED or not batch.isdecimal() or item.count(":") != 2:
-            parser.error(f"{item}: say TEACHER:BATCH:COMPILED, with COMPILED one of {', '.join(COMPILED)}.")
+        if not batch.isdecimal() or item.count(":") != 2:
+            parser.error(f"{item}: say TEACHER:BATCH:COMPILED, as {DEFAULT[0]}.")
+        if compiled not in COMPILED:
+            parser.error(f"{item}: '{compiled}' is none of {', '.join(COMPILED)}.")
         cases.append(Case(arguments.student, teacher, int(batch), compiled, arguments.image, arguments.layout, device))
     if arguments.warm:
         for step in (step for case in cases for step in steps_of(case, arguments).values()):

@@ -46,6 +46,13 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert int.from_bytes(file.read_bytes()[:8], "little") % 8 == 0
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_numbers_must_be_finite(number: float) -> None:
+    odd = Packed(PACKED.program, PACKED.tensors | {"t2": np.array([1, number], "<f2")})
+    with pytest.raises(WeightsError, match=r"t2: not all its numbers are finite"):
+        decoded(encoded(odd))
+
+
 def test_the_writer_for_random_weights_writes_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path(__file__).parents[2] / "runtime" / "tests"
     if not folder.exists():

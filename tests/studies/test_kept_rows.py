@@ -35,7 +35,7 @@ def test_a_row_without_a_page_changes_nothing(tmp_path: Path) -> None:
     assert kept.rows() == [{"name": "first", "value": 1}]
 
 
-@pytest.mark.parametrize("item", ["resnet50", "resnet50:128", "resnet50:many:whole", "resnet50:128:half"])
+@pytest.mark.parametrize("item", ["resnet50", "resnet50:128", "resnet50:many:whole", "resnet50:128:half:whole"])
 def test_an_odd_item_of_the_throughput_is_told(
     item: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

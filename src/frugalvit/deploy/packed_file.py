@@ -117,7 +117,11 @@ def decoded(whole: bytes) -> Packed:
         raise WeightsError("not a packed model, or a part of one. `frugalvit pack RUN` writes one.")
     program, header, checksum = program_and_tensors(whole[8 : 8 + size])
     refuse_damage(whole, checksum)
-    return Packed(program, tensors_of(header, whole[8 + size :]))
+    tensors = tensors_of(header, whole[8 + size :])
+    for name, value in tensors.items():
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            raise WeightsError("not all its numbers are finite.", path=name)
+    return Packed(program, tensors)
 
 
 def program_and_tensors(text: bytes) -> tuple[dict[str, Any], dict[str, Any], str]:
