@@ -158,11 +158,21 @@ if __name__ == "__main__":
     with multiprocessing.get_context("fork").Pool(2, signal.alarm, (40,)) as pool:
         print(pool.map(best, range(8)) == expected)
 """
+SENT = """
+import multiprocessing, sys
+import numpy as np
+from {package} import {opened}
+if __name__ == "__main__":
+    model = {opened}(sys.argv[1], threads=2)
+    images = [np.random.default_rng(seed).integers(0, 256, (3, 16, 16, 3), dtype=np.uint8) for seed in range(4)]
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        print(all(np.array_equal(*pair) for pair in zip(pool.map(model.logits, images), map(model.logits, images))))
+"""
 PACKAGES = [("frugalvit_runtime", "Model"), ("frugalvit", "load_packed")]
 
 
 @pytest.mark.parametrize(("package", "opened"), PACKAGES)
-@pytest.mark.parametrize("script", [FORK, POOL], ids=["fork", "pool"])
+@pytest.mark.parametrize("script", [FORK, POOL, SENT], ids=["fork", "pool", "sent"])
 def test_a_model_works_in_children_of_its_process(files: Path, script: str, package: str, opened: str) -> None:
     assert run_script(script.format(package=package, opened=opened), files / "tiny.fvit") == "True\n"
 

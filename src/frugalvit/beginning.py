@@ -41,7 +41,7 @@ from frugalvit.training.paths import Unfit, one_size
 from frugalvit.training.prepare import Training
 from frugalvit.training.recipe import Recipe, filled, preprocess_of
 from frugalvit.training.schedule import Clock
-from frugalvit.training.state import latest
+from frugalvit.training.state import latest, refuse_damaged
 from frugalvit.training.teacher import ReadyTeacher, Teacher
 from frugalvit.training.teacher_check import check_teacher
 from frugalvit.weights.fetch import fetch
@@ -227,6 +227,9 @@ def lengthen(out: Path, training: Training, described: Mapping[str, Any], where:
     clocks = [
         Clock(one.duration.steps(training.clock.per_epoch, 0), training.clock.per_epoch) for one in (before, training.recipe)
     ]
+    if clocks[1].total < step:
+        problem = f"has taken {step} steps, more than the {clocks[1].total} that are asked for."
+        raise DataError(f"{problem} Ask for more, or use another --out.", path=str(out))
     rates = [before.schedule.lr(step, training.step.peak, clock) for clock in clocks]
     with RunFolder.resume(out, {**described, "duration": old["duration"]}, where) as folder:  # all else must be as it was
         folder.replace_recipe(described)
@@ -240,6 +243,7 @@ def begin(training: Training, folder: RunFolder, notices: Sequence[str], display
     """Continue from the newest checkpoint, or start with what `initialized` left."""
     saved = latest(folder.path / "state")
     if saved is not None:
+        refuse_damaged(saved)
         training.state.load(saved)
         folder.cut(training.state.step)
         display.note(f"resumed at step {training.state.step} of {training.clock.total}")

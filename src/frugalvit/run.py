@@ -118,6 +118,8 @@ def train(
     if resume and extend:
         lengthen(Path(out), training, described, where, display)
     fresh = latest(Path(out) / "state") is None
+    if resume and fresh and (Path(out) / "summary.json").exists():
+        raise DataError("is finished, and its checkpoints are gone. Use another --out to train again.", path=str(out))
     moved = "" if fresh else elsewhere(Path(out), place, asked=device != "auto")
     notices = [*initialized(training, init, origin), *checked_teacher(training, workers)] if fresh else []
     with (RunFolder.resume if resume else RunFolder.create)(Path(out), described, where) as folder:

@@ -28,6 +28,7 @@ from frugalvit.training.devices import place_for
 from frugalvit.training.prepare import Training, prepare
 from frugalvit.training.recipe import Recipe, Stored, preprocess_of
 from frugalvit.training.teacher import ReadyTeacher, RunTeacher, Teaching
+from frugalvit.weights.files import write_safetensors
 
 SIZES = ("dim=16", "depth=2", "batch=64", "schedule.warmup=Steps(4)", "log_every=10", "epochs=1")
 
@@ -188,6 +189,13 @@ class Scaled:
 
     def __call__(self, image_BCHW: torch.Tensor) -> torch.Tensor:
         return (image_BCHW.flatten(1).to(self.dtype) @ self.weight_KC.to(self.dtype)).float() * self.factor
+
+
+def test_nobody_is_told_to_delete_a_file_that_holds_no_answers(teacher: Path, tmp_path: Path) -> None:
+    weights = tmp_path / "weights.safetensors"
+    write_safetensors(weights, {"weight": torch.ones(3)})
+    with pytest.raises(DataError, match=r"weights\.safetensors: is no file of a teacher's answers\. Name another one"):
+        filed(still(teacher, weights), ReadyTeacher(Scaled(1.0)))
 
 
 def test_answers_in_a_file_are_compared_with_those_of_a_teacher_that_nothing_else_tells_apart(

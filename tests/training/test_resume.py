@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from PIL import Image as Pillow
 from tests.training.runs import Notes, StopAt, Stopped, column, states, tiny, trace
 
-from frugalvit.errors import DataError, SpecError
+from frugalvit.errors import DataError, SpecError, WeightsError
 from frugalvit.report.record import RunFolder
 from frugalvit.run import fit, train
 from frugalvit.weights.files import write_safetensors
@@ -118,6 +119,36 @@ def test_another_kind_of_device_or_another_precision_must_be_asked_for(tmp_path:
     train(tiny(), out=tmp_path / "run", resume=True)  # as it was the last time
 
 
+def test_a_finished_run_without_its_checkpoints_is_not_trained_over(tmp_path: Path, whole: Path) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "state")
+    before = (tmp_path / "run" / "model.safetensors").read_bytes()
+    with pytest.raises(DataError, match="is finished, and its checkpoints are gone"):
+        train(tiny(), out=tmp_path / "run", resume=True, device="cpu")
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
+
+
+def test_a_damaged_checkpoint_says_which_one_is_left(tmp_path: Path, whole: Path) -> None:
+    stopped(tmp_path / "run", 12)
+    newest = states(tmp_path / "run")[-1]
+    newest.write_bytes(newest.read_bytes()[:1000])
+    with pytest.raises(WeightsError, match=r"truncated, or .*Remove it: --resume then goes on from step-000000004"):
+        train(tiny(), out=tmp_path / "run", resume=True, device="cpu")
+    newest.unlink()
+    train(tiny(), out=tmp_path / "run", resume=True, device="cpu")
+    assert trace(tmp_path / "run")["weights"] == trace(whole)["weights"]
+
+
+def test_a_run_is_not_extended_to_less_than_it_has_taken(tmp_path: Path, whole: Path) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    before = (tmp_path / "run" / "recipe.json").read_bytes()
+    with pytest.raises(DataError, match="has taken 24 steps, more than the 8 that are asked for"):
+        train(tiny("epochs=1"), out=tmp_path / "run", resume=True, extend=True, device="cpu")
+    assert (tmp_path / "run" / "recipe.json").read_bytes() == before
+    with pytest.raises(DataError, match=r"holds a run of another length: .*say --extend to change it"):
+        train(tiny("epochs=1"), out=tmp_path / "run", resume=True, device="cpu")
+
+
 def test_resume_without_a_checkpoint_starts_at_step_0(tmp_path: Path, whole: Path) -> None:
     notes = Notes()
     train(tiny(), out=tmp_path / "new", resume=True, device="cpu", display=notes)
@@ -192,6 +223,7 @@ def test_a_run_remembers_the_weights_it_began_from(tmp_path: Path) -> None:
     train(tiny(), out=tmp_path / "on", device="cpu", init=str(file), origin="timm")
     for state in (tmp_path / "on" / "state").iterdir():
         state.unlink()
+    (tmp_path / "on" / "summary.json").unlink()
     expected = (tmp_path / "on" / "model.safetensors").read_bytes()
     train(tiny(), out=tmp_path / "on", device="cpu", origin="timm", resume=True)
     assert (tmp_path / "on" / "model.safetensors").read_bytes() == expected

@@ -19,11 +19,16 @@ class Model:
 
     def __init__(self, path: File, threads: int | None = None):
         count = wanted_threads() if threads is None else checked(threads, "threads")
+        self._made_of = os.path.abspath(os.fsdecode(path)), count  # noqa: PTH100 -- bytes too
         try:
             self._native = PackedModel(path, count)
         except FileError as error:
             name = os.fsdecode(path)
             raise FileError(str(error) if name in str(error) else f"{name}: {error}") from None
+
+    def __reduce__(self) -> tuple[type[Model], tuple[str, int]]:
+        """Other processes open the file anew."""
+        return Model, self._made_of
 
     @property
     def name(self) -> str:

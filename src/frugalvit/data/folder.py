@@ -39,7 +39,7 @@ class ImageFolder:
         folder = folders.get(split, folders.get("train", root))
         classes = folders_in(folder)
         if not classes:
-            raise DataError(f"no class folders here. Expected {LAYOUT}.", path=str(folder))
+            raise DataError(f"no class folders here. Expected {LAYOUT}.{other_kind(root)}", path=str(folder))
         if "train" in folders and split != "train":
             refuse_other_classes(classes, folders_in(folders["train"]), str(folder), "train")
         source = from_class_folders(folder, classes, classes)
@@ -62,3 +62,10 @@ def split_folders(root: Path) -> dict[str, Path]:
         if there:
             found[split] = there[0]
     return found or {"train": root}
+
+
+def other_kind(root: Path) -> str:
+    """What to say where the pictures are there, in another layout."""
+    if root.suffix.lower() == ".csv":
+        return " This is a table: say data.dataset=LabelTable."
+    return " These are arrays: say data.dataset=ArrayFolder." if (root / "train_images.npy").exists() else ""

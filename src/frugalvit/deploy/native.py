@@ -86,6 +86,7 @@ class PackedClassifier:
 
     def __init__(self, path: Path, threads: int):
         refuse_missing(path)
+        self.made_of = path.absolute(), threads
         module = runtime()
         self.native: Any | None = None if module is None else opened_by(module, path, threads)
         self.simulation = Simulation(read_packed(path)) if self.native is None else None
@@ -93,6 +94,10 @@ class PackedClassifier:
         self.preprocess = preprocess_of(self.program["image"], str(path))
         classes = self.program["buffers"][self.program["logits"]][1]
         self.labels = tuple(self.program.get("labels") or map(str, range(classes)))
+
+    def __reduce__(self) -> tuple[type[PackedClassifier], tuple[Path, int]]:
+        """Other processes open the file anew."""
+        return PackedClassifier, self.made_of
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -98,8 +98,8 @@ class RunFolder:
         if found:
             first = "; ".join(f"{path} was {shown(old)}, now {shown(new)}" for path, old, new in found[:3])
             more = f" (+{len(found) - 3} more)" if len(found) > 3 else ""
-            problem = f"holds a run of another recipe: {first}{more}. Resume with the recipe it has, or use another --out."
-            raise DataError(problem, path=str(self.path))
+            what, cure = reading({path.partition(".")[0] for path, _, _ in found})
+            raise DataError(f"{what}: {first}{more}. {cure}, or use another --out.", path=str(self.path))
 
     def replace_recipe(self, recipe: Mapping[str, Any]) -> None:
         """Another length for the same run."""
@@ -217,3 +217,14 @@ class RunFolder:
 def is_part(path: Path) -> bool:
     """Whether a file is what a killed write left: ours end in .part, those of safetensors begin with .tmp."""
     return path.name.startswith(".") and (path.suffix == ".part" or path.name.startswith(".tmp"))
+
+
+def reading(fields: set[str]) -> tuple[str, str]:
+    """What it means that a run differs in these fields of its recipe alone, and what to do."""
+    if fields == {"data_fingerprint"}:
+        return "holds a run of other pictures, which have changed since", "Resume with those it had"
+    if fields == {"teacher_fingerprint"}:
+        return "holds a run with another teacher, which has changed since", "Resume with the one it had"
+    if fields == {"duration"}:
+        return "holds a run of another length", "Resume with the length it has, say --extend to change it"
+    return "holds a run of another recipe", "Resume with the recipe it has"

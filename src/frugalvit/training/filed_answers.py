@@ -51,7 +51,9 @@ def filed_answers(teacher: Teacher, recipe: Recipe, source: Source, preprocess: 
     refuse_draws(recipe)
     mark = fingerprint(teacher, recipe, source, preprocess)
     if path.exists():
-        if read_metadata(path).get(MARK) != mark:
+        if MARK not in read_metadata(path):
+            raise DataError("is no file of a teacher's answers. Name another one, which is written.", path=str(path))
+        if read_metadata(path)[MARK] != mark:
             raise DataError(
                 "holds the answers of another teacher, of other pictures, or to other views of them. Delete it, or name "
                 "another file.",

@@ -111,6 +111,17 @@ def latest(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
+def refuse_damaged(saved: Path) -> None:
+    """Raise where a checkpoint cannot be read, and say what is left."""
+    try:
+        read_metadata(saved)
+    except WeightsError as error:
+        older = [one.name for one in sorted(saved.parent.glob("step-*.safetensors")) if one < saved]
+        rest = f"--resume then goes on from {older[-1]}" if older else "there is no other, so --resume then begins anew"
+        what = error.problem.replace(" Download or copy it again.", "")
+        raise WeightsError(f"{what} Remove it: {rest}.", path=str(saved)) from error
+
+
 def checkpoint(folder: Path, step: int) -> Path:
     return folder / f"step-{step:09d}.safetensors"
 
