@@ -77,7 +77,8 @@ def refuse_draws(recipe: Recipe) -> None:
     if not still or data.erase is not None or not isinstance(data.mix, NoMix):
         raise SpecError(
             "answers in a file are for pictures that look the same every time, and this recipe draws crops, flips, colors, "
-            "erasing or mixing. Let the teacher answer live (file=''), or leave these out.",
+            "erasing or mixing. Let the teacher answer live (file=''), or leave these out: "
+            """data.augment.steps='[{"part": "Resize"}]' data.erase=none data.mix=NoMix""",
             path="recipe.teaching.file",
         )
     if recipe.objective.teacher_taps:
