@@ -141,11 +141,15 @@ def same_path(recipe: Recipe, out: Path) -> Recipe:
 def as_saved(out: Path, described: dict[str, Any]) -> dict[str, Any]:
     """The description of the run in a folder as an older version wrote it, if it says the same: fields have come since.
 
-    A field that is not there means what it means by default; a run without a path took the plain one.
+    A field that is not there means what it means by default; a run without a path took the plain one. A teacher with the same
+    fingerprint is the same, wherever it lies by now.
     """
     if not (out / "recipe.json").exists():
         return described
     saved = RunFolder(out).recipe()
+    teacher, taught = described.get("teacher_fingerprint"), saved.get("teaching")
+    if teacher and taught and teacher == saved.get("teacher_fingerprint"):
+        described = described | {"teaching": described["teaching"] | {"teacher": taught["teacher"]}}
     beside = {name: saved[name] for name in BESIDE if name in saved}
     try:
         whole = encode(decode({name: value for name, value in saved.items() if name not in beside}, Recipe)) | beside

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -127,6 +128,10 @@ def test_who_teaches_is_part_of_a_run(teacher: Path, tmp_path: Path) -> None:
     frugalvit.train(recipe("digits.resnet", "epochs=1", "batch=64"), out=tmp_path / "other")
     with pytest.raises(DataError, match="teach"):
         frugalvit.train(student(tmp_path / "other"), out=tmp_path / "run", resume=True)
+    before = (tmp_path / "run" / "recipe.json").read_bytes()
+    shutil.copytree(teacher, tmp_path / "moved")
+    frugalvit.train(student(tmp_path / "moved"), out=tmp_path / "run", resume=True)  # the same one, elsewhere
+    assert (tmp_path / "run" / "recipe.json").read_bytes() == before
 
 
 def test_refusals(teacher: Path, tmp_path: Path) -> None:
