@@ -109,7 +109,9 @@ def test_another_teacher_than_the_one_that_is_there_is_refused(
     (runs / "teacher-convnet").rename(tmp_path / "away")
     with pytest.raises(DataError, match=r"distill_table\.json: its students learned from a run of another recipe"):
         called(distill_table, monkeypatch, *other, "--only", "none")
-    with pytest.raises(DataError, match=r"hard/seed-0: holds a run of another recipe: teacher_fingerprint was"):
+    with pytest.raises(
+        DataError, match=r"hard/seed-0: holds a run with another teacher, which has changed since: teacher_fingerprint was"
+    ):
         called(distill_table, monkeypatch, *other, "--only", "hard")
     with pytest.raises(SystemExit, match=r"--convnet-override is for a teacher that is trained here"):
         called(distill_table, monkeypatch, *first, "--only", "hard", "--convnet", tmp_path / "away" / "seed-0")

@@ -204,7 +204,9 @@ def test_rows_are_found_wherever_the_teacher_lies_and_not_by_another_at_its_path
         f"Caution: {teacher.path} is another network than taught hard, token; what that gave is left out.",
     )
     assert disagreements(student, teacher, replace(setup, only=())).n is None
-    with pytest.raises(DataError, match=r"hard/seed-0: holds a run of another recipe: teacher_fingerprint was"):
+    with pytest.raises(
+        DataError, match=r"hard/seed-0: holds a run with another teacher, which has changed since: teacher_fingerprint was"
+    ):
         ablation(student, teacher, setup)
 
 

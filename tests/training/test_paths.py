@@ -172,6 +172,7 @@ def test_a_run_keeps_its_path_when_it_is_resumed(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["path"] == "kept"
     assert done.summary["step"] == 12
     (tmp_path / "run" / "state" / "step-000000012.safetensors").unlink()
+    (tmp_path / "run" / "summary.json").unlink()  # as of one that was killed
     again = frugalvit.train(replace(made, path="auto"), out=tmp_path / "run", data=sources, resume=True)  # as it was begun
     assert again.summary == done.summary
     with pytest.raises(DataError, match="path was 'kept', now 'plain'"):
@@ -239,6 +240,7 @@ def test_a_run_of_an_older_version_is_resumed(tmp_path: Path) -> None:
     whole = frugalvit.train(made, out=tmp_path / "whole", data=sources)
     frugalvit.train(made, out=tmp_path / "old", data=sources)
     (tmp_path / "old" / "state" / "step-000000012.safetensors").unlink()
+    (tmp_path / "old" / "summary.json").unlink()  # as of one that was killed
     path = tmp_path / "old" / "recipe.json"
     saved = json.loads(path.read_text())
     for name in ("path", "deterministic"):
