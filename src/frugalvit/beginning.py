@@ -147,9 +147,9 @@ def as_saved(out: Path, described: dict[str, Any]) -> dict[str, Any]:
     if not (out / "recipe.json").exists():
         return described
     saved = RunFolder(out).recipe()
-    teacher, taught = described.get("teacher_fingerprint"), saved.get("teaching")
-    if teacher and taught and teacher == saved.get("teacher_fingerprint"):
-        described = described | {"teaching": described["teaching"] | {"teacher": taught["teacher"]}}
+    teacher, asked, taught = described.get("teacher_fingerprint"), described.get("teaching"), saved.get("teaching")
+    if teacher and asked and taught and teacher == saved.get("teacher_fingerprint"):
+        described = described | {"teaching": asked | {"teacher": taught["teacher"]}}
     beside = {name: saved[name] for name in BESIDE if name in saved}
     try:
         whole = encode(decode({name: value for name, value in saved.items() if name not in beside}, Recipe)) | beside

@@ -132,6 +132,8 @@ def test_who_teaches_is_part_of_a_run(teacher: Path, tmp_path: Path) -> None:
     shutil.copytree(teacher, tmp_path / "moved")
     frugalvit.train(student(tmp_path / "moved"), out=tmp_path / "run", resume=True)  # the same one, elsewhere
     assert (tmp_path / "run" / "recipe.json").read_bytes() == before
+    with pytest.raises(DataError, match="teaching"):  # named by the run, and by nobody here
+        frugalvit.train(replace(made, teaching=None), out=tmp_path / "run", teacher=frugalvit.load(teacher), resume=True)
 
 
 def test_refusals(teacher: Path, tmp_path: Path) -> None:
