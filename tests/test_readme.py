@@ -49,6 +49,9 @@ def test_its_tables_are_the_measured_ones() -> None:
     table = README.split("<!-- small_table -->\n")[1].split("<!-- end -->")[0]
     assert table.strip() in (ROOT / "docs/results/small_table.md").read_text(encoding="utf-8")
     assert table.count("\n") == 12  # all ten models
+    table = README.split("<!-- headline -->\n")[1].split("<!-- end -->")[0]
+    assert table.strip() in (ROOT / "docs/results/headline.md").read_text(encoding="utf-8")
+    assert table.count("\n") >= 3
     page = (ROOT / "docs/results/packed_latency.md").read_text(encoding="utf-8").split("## AMD EPYC")[1].split("\n## ")[0]
     rows = README.split("<!-- packed_latency -->\n")[1].split("<!-- end -->")[0].splitlines()
     assert len(rows) > 3

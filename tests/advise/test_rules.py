@@ -196,7 +196,7 @@ def test_every_rule_says_why_and_who_says_so() -> None:
     few, many = facts(), facts(14_000_000)
     choices = [rules.start(one, init) for one in (few, many) for init in ("auto", "none", "deit_tiny_patch16_224.fb_in1k")]
     choices += [rules.weights(), rules.transfer_image(few), rules.transfer_image(facts(**CIFAR)), rules.transfer_augment()]
-    choices += [rules.transfer_length(few), rules.transfer_recipe(), rules.small_recipe(few), rules.small_length()]
+    choices += [rules.transfer_length(few), rules.transfer_recipe(), rules.small_recipe(few), rules.small_length("small.svhn")]
     choices += [rules.local_recipe(few), rules.local_length(few), rules.imagenet_recipe(), rules.imagenet_length()]
     choices += [rules.many_recipe(many, Setting("none", 0.0, 0.03)), rules.many_length(), rules.digits_recipe()]
     choices += [rules.order(few)]

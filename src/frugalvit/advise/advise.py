@@ -199,7 +199,7 @@ def rules_of(facts: Facts, way: Start, plan: Plan) -> list[Choice]:
             rules.transfer_length(facts),
         ]
     if way == "small":
-        return [rules.small_recipe(facts), rules.small_length()]
+        return [rules.small_recipe(facts), rules.small_length(plan.candidate.recipe)]
     if way == "local":
         return [rules.local_recipe(facts), rules.local_length(facts)]
     if way == "imagenet":

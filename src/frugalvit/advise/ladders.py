@@ -35,6 +35,7 @@ SL = {
 }
 SL_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN", "tiny_imagenet": "Tiny ImageNet"}
 FAMILIES = {"vit": "SL-ViT", "swin": "SL-Swin", "cait": "SL-CaiT"}
+BEST = 97.25  # our own training on CIFAR-10, the mean of docs/results/headline.md
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,21 @@ def small(facts: Facts) -> Ladder:
         for family, top1 in SL[recipe].items()
     )
     table = ", ".join(f"{row.model} {row.top1:g}" for row in rows)
-    choice = Choice("model", "", f"on {SL_NAMES[recipe]}: {table}", f"{rules.SMALL}, the results on small data sets")
-    return Ladder(rows, len(rows) - 1, "the paper's cheapest", choice)
+    source = f"{rules.SMALL}, the results on small data sets"
+    if recipe != "cifar10":
+        choice = Choice("model", "", f"on {SL_NAMES[recipe]}: {table}", source)
+        return Ladder(rows, len(rows) - 1, "the paper's cheapest", choice)
+    best = best_cifar10(facts)
+    why = f"on {best.on}: {best.model} {best.top1:g}, {table}"
+    choice = Choice("model", "", why, f"{rules.OURS}, docs/results/headline.md, and {source}")
+    return Ladder((best, *rows), 0, "ahead of all that the paper has, in 492 seconds of one H200", choice)
+
+
+def best_cifar10(facts: Facts) -> Candidate:
+    """Our own recipe, which was measured on CIFAR-10 alone."""
+    own = instead_of(facts, "cifar10", "Cifar10")
+    length = Length("passes", rules.BEST_PASSES, 30)
+    return Candidate("small.best_cifar10", own, "", facts.pictures, length, 512, "our pyramid", BEST, SL_NAMES["cifar10"])
 
 
 def small_recipe(facts: Facts) -> str:
