@@ -37,7 +37,7 @@ from frugalvit.report.loggers import check_logger, logger_named
 from frugalvit.report.progress import Display, Silent
 from frugalvit.report.record import RunFolder
 from frugalvit.spec import encode
-from frugalvit.stopping import Stopping
+from frugalvit.stopping import Stopping, listening
 from frugalvit.training import loop
 from frugalvit.training.devices import Place, place_for
 from frugalvit.training.evaluate import evaluate
@@ -131,7 +131,7 @@ def train(
         display.start(training.clock.total, training.state.step)
         began = training.state.step
         try:
-            with Stopping(lambda: training.state.step > began) as stopping:
+            with listening(lambda: training.state.step > began) as stopping:
                 for record in follow(training, folder, workers, display, stopping):
                     folder.append({"step": record.step, **record.values})
                     display.show({"step": record.step, **record.values, "advice": reading_advice(training, workers, record)})

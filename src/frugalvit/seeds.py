@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,13 +15,17 @@ import torch
 
 from frugalvit.beginning import opened
 from frugalvit.data.source import Source
-from frugalvit.errors import DataError, SpecError
+from frugalvit.errors import DataError, FrugalError, SpecError
 from frugalvit.report.files import write_json
 from frugalvit.report.progress import Display, Silent
 from frugalvit.report.statistics import Summary, summarize
 from frugalvit.run import Run, train
+from frugalvit.stopping import interrupt, together
 from frugalvit.training.devices import place_for
 from frugalvit.training.recipe import Recipe
+
+AT_ONCE = "cuda"  # where seeds train at the same time
+SOON = 5.0  # seconds that an interrupted seed has to end; one that computes while the program ends would abort it
 
 
 def train_seeds(
@@ -37,7 +43,8 @@ def train_seeds(
 ) -> list[Run]:
     """One run a seed, in `out/seed-0`, `out/seed-1`, ...; `out/seeds.json` gets the mean, deviation and n of every result.
 
-    A small model leaves most of a GPU idle, so on CUDA all train at the same time; elsewhere one after the other.
+    A small model leaves most of a GPU idle, so on CUDA all train at the same time; elsewhere one after the other. Where one of
+    those at the same time fails, the others train to their end before it is raised.
     """
     refuse_seeds(seeds)
     if not isinstance(recipe, Recipe):
@@ -45,28 +52,30 @@ def train_seeds(
     refuse_taken(Path(out), seeds, resume)
     display = display or Silent()
     sources = opened(recipe, data)
-    cuda = place_for(device, recipe.precision).device.type == "cuda"
+    several = len(seeds) > 1 and place_for(device, recipe.precision).device.type == AT_ONCE
     found: dict[int, Run] = {}
 
-    def one(seed: int, watched: Display) -> None:
-        found[seed] = train(
-            replace(recipe, seed=seed),
-            out=Path(out) / f"seed-{seed}",
-            data=sources,
-            resume=resume,
-            device=device,
-            workers=workers,
-            init=init,
-            origin=origin,
-            display=watched,
-        )
+    def one(seed: int, watched: Display, told: Display) -> None:
+        with naming(seed, seeds, Path(out), told):
+            found[seed] = train(
+                replace(recipe, seed=seed),
+                out=Path(out) / f"seed-{seed}",
+                data=sources,
+                resume=resume,
+                device=device,
+                workers=workers,
+                init=init,
+                origin=origin,
+                display=watched,
+            )
 
-    if cuda and len(seeds) > 1:
-        at_once([partial(one, seed, display if seed == seeds[0] else Silent()) for seed in seeds])
-    else:
-        for seed in seeds:
-            display.note(f"seed {seed}")
-            one(seed, display)
+    with together():
+        if several:
+            at_once([partial(one, seed, display if seed == seeds[0] else Silent(), display) for seed in seeds])
+        else:
+            for seed in seeds:
+                display.note(f"seed {seed}")
+                one(seed, display, Silent())
     runs = [found[seed] for seed in seeds]
     write_json(Path(out) / "seeds.json", {"seeds": list(seeds), **described(runs)})
     return runs
@@ -82,30 +91,67 @@ def refuse_taken(out: Path, seeds: Sequence[int], resume: bool) -> None:
     """Before the first seed trains: a folder that cannot be written would be noticed when others are done."""
     if (out / "recipe.json").exists():
         raise DataError("holds a run of one seed. Seeds need a folder of their own: use another --out.", path=str(out))
-    taken = [str(seed) for seed in seeds if (out / f"seed-{seed}" / "recipe.json").exists()]
+    taken = [str(seed) for seed in seeds if begun(out, seed)]
     if taken and not resume:
         problem = f"holds runs of seed {', '.join(taken)} already. Use --resume to continue them, or another --out."
         raise DataError(problem, path=str(out))
 
 
-def at_once(jobs: Sequence[Callable[[], None]]) -> None:
-    """Each job in a thread and on a CUDA stream of its own; the first that fails is raised once all have ended."""
-    failed: list[BaseException] = []
+def begun(out: Path, seed: int) -> bool:
+    return (out / f"seed-{seed}" / "recipe.json").exists()
 
-    def work(job: Callable[[], None]) -> None:
+
+@contextmanager
+def naming(seed: int, seeds: Sequence[int], out: Path, told: Display) -> Iterator[None]:
+    """Let an error say which seed failed and how to leave it out, and tell it now to whoever watches the others go on."""
+    try:
+        yield
+    except SpecError:  # of the recipe, which all seeds share
+        raise
+    except Exception as error:
+        others, cure = ",".join(str(one) for one in seeds if one != seed), ""
+        if others and begun(out, seed):
+            told.note(f"seed {seed} failed, and the others go on: {type(error).__name__}: {error}")
+            cure = f" Without this seed: --seeds {others} --resume."
+        if isinstance(error, FrugalError):
+            error.path = ": ".join(filter(None, (f"seed {seed}", error.path)))
+            error.problem += cure
+        else:
+            error.add_note(f"This was seed {seed}.{cure}")
+        raise
+
+
+def at_once(jobs: Sequence[Callable[[], None]]) -> None:
+    """Each job in a thread and, where there is CUDA, on a stream of its own.
+
+    Once all have ended, the first that failed is raised; an interrupt only where nothing else went wrong.
+    """
+    failed: list[BaseException] = []
+    ends = [threading.Event() for _ in jobs]  # a `join` that Ctrl-C interrupts takes its thread for ended, until Python 3.13
+
+    def work(job: Callable[[], None], end: threading.Event) -> None:
         try:
-            with torch.cuda.stream(torch.cuda.Stream()):
+            with torch.cuda.stream(torch.cuda.Stream() if torch.cuda.is_available() else None):
                 job()
         except BaseException as error:  # raised again by the thread that asked
             failed.append(error)
+        finally:
+            end.set()
 
-    threads = [threading.Thread(target=work, args=(job,), daemon=True) for job in jobs]  # Ctrl-C ends all of them
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    given = zip(jobs, ends, strict=True)
+    threads = [threading.Thread(target=copy_context().run, args=(work, *one), daemon=True) for one in given]
+    try:
+        for thread in threads:
+            thread.start()
+        for end in ends:
+            end.wait()
+    except KeyboardInterrupt:
+        interrupt(threads)
+        for end in ends:
+            end.wait(SOON)
+        raise
     if failed:
-        raise failed[0]
+        raise next((one for one in failed if isinstance(one, Exception)), failed[0])
 
 
 def summaries(runs: Sequence[Run]) -> dict[str, Summary]:

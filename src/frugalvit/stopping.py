@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from types import FrameType
 from typing import Any
 
@@ -19,8 +21,8 @@ class Stopping:
     Only a program's main thread hears signals. In others, and where the program has a handler of its own, all is as it was.
     """
 
-    def __init__(self, pending: Callable[[], bool]):
-        self.pending = pending
+    def __init__(self, *pending: Callable[[], bool]):
+        self.pending = list(pending)
         self.asked = False
         self.before: Any = None
 
@@ -35,8 +37,46 @@ class Stopping:
             signal.signal(signal.SIGINT, self.before)
 
     def hear(self, number: int, frame: FrameType | None) -> None:
-        if self.asked or not self.pending():
+        again, self.asked = self.asked, True
+        if again or not any(one() for one in tuple(self.pending)):
             raise KeyboardInterrupt
-        self.asked = True
         with contextlib.suppress(OSError):
             os.write(2, HEARD)  # and not by `print`: whoever was writing to the console is interrupted too
+
+
+TOGETHER: ContextVar[Stopping | None] = ContextVar("together", default=None)
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """Inside, one Ctrl-C stops all trainings: one after the other, or in threads that run in a copy of this context."""
+    with Stopping() as stopping:
+        token = TOGETHER.set(stopping)
+        try:
+            yield
+        finally:
+            TOGETHER.reset(token)
+
+
+@contextlib.contextmanager
+def listening(pending: Callable[[], bool]) -> Iterator[Stopping]:
+    """What a training listens with: that of all which stop together, or one of its own. None begins after it was asked."""
+    stopping = TOGETHER.get()
+    if stopping is None:
+        with Stopping(pending) as own:
+            yield own
+        return
+    if stopping.asked:
+        raise KeyboardInterrupt
+    stopping.pending.append(pending)
+    try:
+        yield stopping
+    finally:
+        stopping.pending.remove(pending)
+
+
+def interrupt(threads: Sequence[threading.Thread]) -> None:
+    """Ctrl-C for threads, which hear none."""
+    for thread in threads:
+        number, kind = ctypes.c_ulong(thread.ident or 0), ctypes.py_object(KeyboardInterrupt)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(number, kind)  # does nothing to one that has ended

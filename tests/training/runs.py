@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +80,36 @@ class Notes(Silent):
 
     def note(self, text: str) -> None:
         self.said.append(text)
+
+
+class PressesAt(Silent):
+    """Presses Ctrl-C so many times when a record of that step is shown."""
+
+    def __init__(self, step: int, times: int = 1):
+        self.step = step
+        self.times = times
+
+    def show(self, values: Mapping[str, Any]) -> None:
+        if values["step"] == self.step:
+            for _ in range(self.times):
+                os.kill(os.getpid(), signal.SIGINT)
+
+
+class PressesOnce(Notes):
+    """Presses Ctrl-C at a record of the first seed, once the others have one too."""
+
+    def __init__(self, out: Path, seeds: Sequence[int]):
+        super().__init__()
+        self.logs = [out / f"seed-{seed}" / "metrics.jsonl" for seed in seeds[1:]]
+        self.pressed = False
+
+    def show(self, values: Mapping[str, Any]) -> None:
+        began = time.monotonic()
+        while not self.pressed and not self.ready() and time.monotonic() - began < 60:
+            time.sleep(0.001)
+        if not self.pressed:
+            self.pressed = True
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def ready(self) -> bool:
+        return all(log.exists() and log.read_bytes() for log in self.logs)

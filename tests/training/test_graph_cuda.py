@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.training.runs import StopAt, Stopped
+from tests.training.runs import PressesOnce, StopAt, Stopped, states
 
 import frugalvit
 from frugalvit.data.arrays import Arrays
@@ -85,6 +85,21 @@ def test_a_failing_compiler_is_said_and_gone_without(monkeypatch: pytest.MonkeyP
 def test_seeds_at_once_are_bit_for_bit_what_each_is_alone(tmp_path: Path) -> None:
     made = small("path=kept", "passes=3", "deterministic=true", "evaluate=Epochs(1)")
     runs = frugalvit.train_seeds(made, [0, 1, 2], out=tmp_path / "several", data=noise(), device="cuda")
+    for run, seed in zip(runs, (0, 1, 2), strict=True):
+        alone = frugalvit.train(replace(made, seed=seed), out=tmp_path / f"alone-{seed}", data=noise(), device="cuda")
+        ours, theirs = ((one.path / "model.safetensors").read_bytes() for one in (run, alone))
+        assert ours == theirs
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("heard")
+def test_seeds_at_once_that_are_interrupted_are_saved_and_end_with_the_bits_of_each_alone(tmp_path: Path) -> None:
+    made = small("path=kept", "passes=60", "deterministic=true", "save=Epochs(60)", "keep=1", "average=Ema(0.9)")
+    out = tmp_path / "several"
+    with pytest.raises(KeyboardInterrupt):
+        frugalvit.train_seeds(made, [0, 1, 2], out=out, data=noise(), device="cuda", display=PressesOnce(out, [0, 1, 2]))
+    assert [len(states(out / f"seed-{seed}")) for seed in (0, 1, 2)] == [1, 1, 1]
+    runs = frugalvit.train_seeds(made, [0, 1, 2], out=out, data=noise(), device="cuda", resume=True)
     for run, seed in zip(runs, (0, 1, 2), strict=True):
         alone = frugalvit.train(replace(made, seed=seed), out=tmp_path / f"alone-{seed}", data=noise(), device="cuda")
         ours, theirs = ((one.path / "model.safetensors").read_bytes() for one in (run, alone))

@@ -9,40 +9,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.training.runs import states, tiny, trace
+from tests.training.runs import PressesAt, states, tiny, trace
 
 from frugalvit.data.batches import as_worker
-from frugalvit.report.progress import Silent
 from frugalvit.run import train
 from frugalvit.stopping import Stopping
 
-
-@pytest.fixture(autouse=True)
-def heard() -> Iterator[None]:
-    """Also where tests run in the background of a shell, which has Ctrl-C ignored there."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
+pytestmark = pytest.mark.usefixtures("heard")
 
 COMMAND = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from frugalvit.cli import main; main()"
-
-
-class PressesAt(Silent):
-    """Presses Ctrl-C so many times when a record of that step is shown."""
-
-    def __init__(self, step: int, times: int = 1):
-        self.step = step
-        self.times = times
-
-    def show(self, values: dict) -> None:  # type: ignore[type-arg, override]
-        if values["step"] == self.step:
-            for _ in range(self.times):
-                os.kill(os.getpid(), signal.SIGINT)
 
 
 @pytest.mark.parametrize("step", [3, 6, 9])  # none of them is due to be saved
