@@ -6,6 +6,7 @@ import argparse
 import json
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -14,13 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchmarks import gpu_bits, inference_throughput, loss_agreement, seeds_at_once, small_table
+from benchmarks import gpu_bits, inference_throughput, loss_agreement, seeds_at_once, short_attention, small_table
 
+import attention_ways
 import frugalvit
 import script
 from frugalvit.errors import FrugalError
 from frugalvit.nn.attention import MultiHead
+from frugalvit.nn.attention_paths import LONGEST, LONGEST_LSA, WIDEST, width_of
 from frugalvit.nn.mlp import TwoLayers
+from frugalvit.nn.score import HiddenDiagonal, LearnedTemperature
 from frugalvit.nn.shape import Image
 
 
@@ -227,6 +231,124 @@ def test_words_hold_32_signs_each_with_rows_side_by_side() -> None:
     assert gpu_bits.packed(sign_RI).tolist() == [[1, -(2**31)], [2, 0]]
 
 
+# ------------------------------------------------------------------------------------------------ attention over few tokens
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    monkeypatch.setattr(short_attention, "CALLS", 1)
+    monkeypatch.setitem(attention_ways.ATTENTIONS, "tiny", (7, 2, 8, False))
+    monkeypatch.setitem(attention_ways.ATTENTIONS, "tiny+lsa", (7, 2, 8, True))
+    return ("--attentions", "tiny+lsa", "tiny", "--rounds", "2")
+
+
+def test_ways_of_attention_are_compared_with_float32_and_timed_side_by_side(
+    out: Path, monkeypatch: pytest.MonkeyPatch, tiny: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(short_attention, out, monkeypatch, *tiny, "--batch", "5")
+    rows = written(short_attention, out, monkeypatch, *tiny, "--batch", "3")
+    assert [(row["attention"], row["batch"], row["lsa"]) for row in rows] == [
+        ("tiny", 3, False),
+        ("tiny", 5, False),
+        ("tiny+lsa", 3, True),
+        ("tiny+lsa", 5, True),
+    ]
+    for row in rows:
+        assert set(row["errors"]) == {"flash", "math"} and 0 < max(row["errors"].values()) < short_attention.NOISE / 2
+        assert all(row["microseconds"][one].keys() == row["errors"].keys() for one in ("forward", "both"))
+        assert min(row["microseconds"]["forward"].values()) > 0
+        assert set(row["not_measured"]) == {"ours", "cudnn", "efficient", "compiled"}
+        assert row["where"]["device"] and row["where"]["torch"] == torch.__version__ and row["where"]["commit"] == "abc1234"
+    page = (out / "short_attention.md").read_text()
+    assert "- ours: needs CUDA and Triton (tiny at 3 and 5, tiny+lsa at 3 and 5)" in page
+    assert page.count("| tiny+lsa | 7 | 2 of 8 | 5 | - | - | ") == 2 and page in capsys.readouterr().out
+
+
+def test_attention_that_sees_what_lsa_hides_is_not_timed(
+    out: Path, monkeypatch: pytest.MonkeyPatch, tiny: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(attention_ways, "mask_for", lambda backend, hidden_NN: None)
+    plain, lsa = written(short_attention, out, monkeypatch, *tiny, "--batch", "3")
+    assert set(plain["errors"]) == {"flash", "math"}
+    assert lsa["errors"] == lsa["microseconds"]["forward"] == lsa["microseconds"]["both"] == {}
+    assert lsa["not_measured"]["math"].startswith("wrong: y by ")
+
+
+def test_one_wrong_token_or_no_number_is_seen_however_many_are_right() -> None:
+    given = attention_ways.Given("small_vit_32+lsa", 64, torch.device("cpu"))
+    wanted = given.wanted()
+    assert set(attention_ways.distances(given, wanted, wanted).values()) == {0.0}
+    for part, name in ((0, "y"), (1, "qkv")):
+        found = [one.clone() for one in wanted]
+        found[part][13, 57, :192] *= 0.5
+        off = attention_ways.distances(given, found, wanted)
+        assert {one for one, far in off.items() if far > short_attention.NOISE} == {name[0]}
+    found[2][3] = float("nan")
+    assert not attention_ways.distances(given, found, wanted)["scale"] <= short_attention.NOISE
+
+
+def test_the_attentions_compared_are_those_that_models_compute_with_our_kernel() -> None:
+    for name, (tokens, heads, width, lsa) in attention_ways.ATTENTIONS.items():
+        assert tokens <= (LONGEST_LSA if lsa else LONGEST) and width <= WIDEST
+        recipe = "." in name
+        spec = frugalvit.recipe(name, "model.classes=10").model if recipe else frugalvit.model(name)
+        with torch.device("meta"):
+            module = spec.build()
+        found = {
+            (part.tokens, part.heads, width_of(part), isinstance(part.scale, LearnedTemperature))
+            for part in module.modules()
+            if isinstance(part, MultiHead) and [type(term) for term in part.before] == ([HiddenDiagonal] if lsa else [])
+        }
+        assert (tokens, heads, width, lsa) in found, name
+
+
+def test_processes_that_compile_ahead_are_told_what_in_words_the_script_knows(
+    out: Path, monkeypatch: pytest.MonkeyPatch, tiny: tuple[str, ...]
+) -> None:
+    told: list[list[Any]] = []
+    monkeypatch.setattr(short_attention, "run_apart", lambda words: told.append(list(words)))
+    asked = argparse.Namespace(attentions=["tiny", "tiny+lsa"], batch=[2, 3], device="cpu", ahead=1)
+    short_attention.prepare_apart(asked)
+    assert [words[-1] for words in told] == ["tiny", "tiny+lsa"]
+    known: list[Any] = []
+    monkeypatch.setattr(short_attention, "prepare", lambda *given: known.append(given))
+    monkeypatch.setattr(sys, "argv", [*map(str, told[1]), "--out", str(out)])
+    short_attention.main()
+    assert known == [(["tiny+lsa"], [2, 3], torch.device("cpu"))] and not out.exists()
+    assert told[1][0] == Path(short_attention.__file__)
+
+
+def test_why_a_backend_was_not_measured_is_what_the_library_warned_of() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for text in ("Flash attention kernel not used because:", "It takes no mask. (Triggered internally at a.cpp:1.)"):
+            warnings.warn(text, stacklevel=1)
+        warnings.warn("CuDNN attention has been runtime disabled.", stacklevel=1)
+    assert short_attention.why(RuntimeError("No available kernel. Aborting execution."), caught) == "It takes no mask."
+    assert short_attention.why(MemoryError("no room\nat all"), caught) == "MemoryError: no room"
+
+
+def test_the_page_of_attentions_says_how_many_times_as_long_the_fastest_other_way_takes() -> None:
+    row = {"attention": "a", "batch": 128, "tokens": 65, "heads": 12, "width": 16, "lsa": True, "not_measured": {"flash": "no"}}
+    row |= {"microseconds": {"forward": {"ours": 2.0, "math": 9.0, "cudnn": 5.0}, "both": {"ours": 4.0, "math": 6.0}}}
+    row |= {"errors": {"ours": 0.011, "math": 0.012, "cudnn": 0.0131}, "where": {"device": "d", "torch": "t", "commit": "c"}}
+    page = short_attention.page([row, row | {"attention": "b", "where": row["where"] | {"commit": "e"}}])
+    assert "| a | 65 | 12 of 16 | 128 | 2.0 | 5.0 | - | - | 9.0 | - | 2.50 | 0.011 | 0.013 |" in page
+    assert "| b | 65 | 12 of 16 | 128 | 4.0 | - | - | - | 6.0 | - | 1.50 | 0.011 | 0.013 |" in page
+    assert "- d, torch t, commit c (a at 128)\n- d, torch t, commit e (b at 128)" in page
+    assert "- flash: no (a at 128, b at 128)" in page
+
+
+@pytest.mark.gpu
+def test_our_attention_is_right_and_timed_beside_the_others_on_a_gpu(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--attentions", "small_vit_32+lsa", "small_pit_32", "--batch", "4", "--rounds", "1", "--ahead", "0"]
+    monkeypatch.setattr(sys, "argv", ["short_attention.py", *words, "--out", str(out)])
+    short_attention.main()
+    for row in json.loads((out / "short_attention.json").read_text())["rows"]:
+        assert {"ours", "math", "compiled"} <= row["errors"].keys(), row["not_measured"]
+        assert min(row["microseconds"]["both"].values()) > 0
+
+
 # ------------------------------------------------------------------------------------------------ how scripts end
 
 
@@ -259,8 +381,11 @@ def test_a_process_that_fails_is_told() -> None:
     assert both[0] == "bad" and isinstance(both[1].exception(), subprocess.CalledProcessError)
 
 
-def test_a_benchmark_for_gpus_says_so_where_there_is_none(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("measuring", [gpu_bits, short_attention])
+def test_a_benchmark_for_gpus_says_so_where_there_is_none(
+    out: Path, monkeypatch: pytest.MonkeyPatch, measuring: ModuleType
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(sys, "argv", ["gpu_bits.py", "--out", str(out)])
+    monkeypatch.setattr(sys, "argv", ["script.py", "--out", str(out)])
     with pytest.raises(FrugalError, match="torch sees no CUDA device here"):
-        gpu_bits.main()
+        measuring.main()
