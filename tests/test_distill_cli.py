@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from frugalvit.cli import app
-from frugalvit.errors import SpecError
+from frugalvit.errors import DataError, SpecError
 
 SIZES = ["dim=16", "depth=2", "batch=64", "schedule.warmup=Steps(4)", "epochs=1"]
 
@@ -52,6 +52,39 @@ def test_several_students_of_one_teacher(tmp_path: Path, monkeypatch: pytest.Mon
     assert more["seeds"] == [0, 2, 3] and more["val_loss"]["values"][:2] == found
 
 
+def test_a_student_is_extended_as_any_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frugalvit.recipes.digits.resnet.__kwdefaults__", dict(epochs=1, batch=64, lr=2e-3, channels=16))
+    few = ["dim=16", "depth=1", "schedule.warmup=Steps(1)", "--least", "0", "--device", "cpu"]
+    out = tmp_path / "taught"
+    words = ["--teacher", "digits.resnet", "--student", "vit.digits", "--out", str(out), *few]
+    called(*words, "duration=Steps(3)")
+    teacher = (out / "teacher" / "model.safetensors").read_bytes()
+    with pytest.raises(DataError, match=r"duration\.count was 3, now 5\. Resume with the length it has, say --extend"):
+        called(*words, "duration=Steps(5)", "--resume")
+    said = called(*words, "duration=Steps(5)", "--resume", "--extend")
+    assert "extended from 3 to 5 steps: the learning rate at step 3 goes from" in said
+    assert json.loads((out / "student" / "summary.json").read_text())["step"] == 5
+    assert (out / "teacher" / "model.safetensors").read_bytes() == teacher
+
+
+def test_a_folder_of_several_students_says_how_it_goes_on(tmp_path: Path) -> None:
+    run = tmp_path / "taught" / "student" / "seed-1"
+    run.mkdir(parents=True)
+    (run / "recipe.json").write_text("{}")
+    words = ["--teacher", "digits.resnet", "--student", "vit.digits", "--out", str(tmp_path / "taught"), "epochs=2", "--resume"]
+    words += ["--least", "0"]
+    again = "frugalvit distill epochs=2 --teacher digits.resnet --student vit.digits --least 0.0 --out"
+    with pytest.raises(DataError) as error:
+        called(*words)
+    assert str(error.value) == (
+        f"{run.parent}: was made by --seeds: it holds a run folder a seed (1), and no single run to --resume. Use another "
+        f"--out, or go on with all: {again} {tmp_path / 'taught'} --resume --seeds 1"
+    )
+    with pytest.raises(DataError, match=r"go on with all, without --extend, which goes with one seed: .* --resume --seeds 1$"):
+        called(*words, "--extend")
+    assert not (tmp_path / "taught" / "teacher").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -67,6 +100,11 @@ def test_several_students_of_one_teacher(tmp_path: Path, monkeypatch: pytest.Mon
         (
             ["--teacher", "digits.resnet", "--student", "vit.digits", "--out", "x", "--seeds", "0,1", "seed=3"],
             "exclude each other",
+        ),
+        (["--teacher", "digits.resnet", "--student", "vit.digits", "--out", "x", "--extend"], "Say --resume too"),
+        (
+            ["--teacher", "digits.resnet", "--student", "vit.digits", "--out", "x", "--seeds", "0,1", "--resume", "--extend"],
+            "go with one seed",
         ),
         (
             ["--teacher", "digits.resnet", "--student", "vit.digits", "--out", "x", "teaching.teacher.size=no"],

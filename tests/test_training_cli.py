@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -207,6 +208,38 @@ def test_resume_and_extend_from_the_command_line(tmp_path: Path) -> None:
     done = run(*words, "--extend")
     assert done.returncode == 0
     assert "note: extended from 24 to 32 steps: the learning rate at step 24 goes from 0 to" in done.stderr
+
+
+def test_a_folder_of_several_seeds_says_what_it_is_and_how_it_goes_on(tmp_path: Path) -> None:
+    few = ("train", "vit.digits", "dim=16", "depth=1", "schedule.warmup=Steps(1)", "--device", "cpu", "--quiet")
+    out = tmp_path / "my seeds"
+    good(*few, "duration=Steps(3)", "--out", str(out), "--seeds", "2,10")
+    for words in ((), ("--resume",), ("--resume", "seed=4")):
+        text = bad(*few, "duration=Steps(3)", "--out", str(out), *words)
+        assert f"DataError: {out}: was made by --seeds: it holds a run folder a seed (2, 10), and no single run" in text
+        told = shlex.split(text.partition("go on with all: ")[2])
+        assert told == ["frugalvit", *few[:5], "duration=Steps(3)", "--out", str(out), "--resume", "--seeds", "2,10",
+                        "--device", "cpu", "--quiet"]  # fmt: skip
+    assert json.loads(good(*told[1:], "--json"))["seeds"] == [2, 10]
+    text = bad(*few, "duration=Steps(4)", "--out", str(out), "--resume", "--extend")
+    told = shlex.split(text.partition("each by itself, as --extend and --log need it: ")[2])
+    assert json.loads(good(*told[1:], "--json"))["step"] == 4
+    assert json.loads((out / "seed-2" / "summary.json").read_text())["step"] == 4
+    assert json.loads((out / "seed-10" / "summary.json").read_text())["step"] == 3
+
+
+def test_a_folder_of_several_seeds_is_no_recipe_but_each_of_its_runs_is(tmp_path: Path) -> None:
+    for seed in (0, 3):
+        (tmp_path / "many" / f"seed-{seed}").mkdir(parents=True)
+        (tmp_path / "many" / f"seed-{seed}" / "recipe.json").write_text("{}")
+    text = bad("train", "many", "--out", "other", cwd=tmp_path)
+    assert "SpecError: many: was made by --seeds: it holds a run folder a seed (0, 3), and no recipe of its own." in text
+    assert "Name one of them, as in many/seed-0." in text
+    text = bad("train", "many", "--out", "many", "--resume", cwd=tmp_path)
+    assert "go on with all: frugalvit train many/seed-0 --out many --resume --seeds 0,3" in text
+    text = bad("train", "vit.digits", "--out", "many", "--log", "wandb", "--log", "mlflow", "--with", "mine", cwd=tmp_path)
+    one = "frugalvit train vit.digits seed=0 --out many/seed-0 --resume --log wandb --log mlflow --with mine"
+    assert f"go on with each by itself, as --extend and --log need it: {one}" in text
 
 
 def test_a_training_that_explodes_ends_with_a_message_and_a_bundle(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-// fvit MODEL PICTURE...      the most probable classes of pictures
+// fvit MODEL PICTURE...      the most probable classes of pictures; --top K of them
 // fvit bench MODEL           milliseconds a picture, and where they go
 // fvit trace MODEL PICTURE   every step's numbers, to standard output: for tests
 #include <algorithm>
@@ -11,7 +11,9 @@
 #include <map>
 #include <new>
 #include <numeric>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "frugalvit/model.h"
 
@@ -60,10 +62,10 @@ Model opened(const std::string& path) {
     }
 }
 
-void print_best(const Program& program, const std::vector<float>& logits, const std::string& path) {
+void print_best(const Program& program, const std::vector<float>& logits, const std::string& path, std::size_t top) {
     std::vector<int> order(logits.size());
     std::iota(order.begin(), order.end(), 0);
-    const std::size_t shown = std::min<std::size_t>(5, order.size());
+    const std::size_t shown = std::min(top, order.size());
     std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(shown), order.end(),
                       [&](int a, int b) { return logits[a] > logits[b]; });
     double total = 0;
@@ -78,19 +80,19 @@ void print_best(const Program& program, const std::vector<float>& logits, const 
     flush();
 }
 
-int classify(const Model& model, int count, char** paths) {
+int classify(const Model& model, std::span<const std::string> paths, std::size_t top) {
     Runner runner(model, threads());
     std::vector<float> logits(model.classes());
     bool all = true;
-    for (int i = 0; i < count; ++i) {
+    for (const std::string& path : paths) {
         try {
-            runner.run(with_channels(read_picture(paths[i]), model.program().image.channels), logits.data());
+            runner.run(with_channels(read_picture(path), model.program().image.channels), logits.data());
         } catch (const std::exception& error) {  // others may be readable
-            std::fprintf(stderr, "fvit: %s\n", about(paths[i], error).c_str());
+            std::fprintf(stderr, "fvit: %s\n", about(path, error).c_str());
             all = false;
             continue;
         }
-        print_best(model.program(), logits, paths[i]);
+        print_best(model.program(), logits, path, top);
     }
     return all ? 0 : 1;
 }
@@ -150,7 +152,7 @@ int bench(const Model& model) {
 }
 
 // For each step its number, rows and columns as 32-bit integers, then the rows.
-int trace(const Model& model, const char* path) {
+int trace(const Model& model, const std::string& path) {
     const Picture picture = with_channels(read_picture(path), model.program().image.channels);
     const Image& image = model.program().image;
     if (picture.height != image.height || picture.width != image.width)
@@ -168,27 +170,41 @@ int trace(const Model& model, const char* path) {
 }
 
 constexpr const char* usage =
-    "usage: fvit MODEL PICTURE...   JPEG, PNG, or binary PPM or PGM\n"
-    "       fvit bench MODEL        milliseconds a picture, and where they go\n"
+    "usage: fvit MODEL PICTURE... [--top K]   JPEG, PNG, or binary PPM or PGM; the K most probable classes (5)\n"
+    "       fvit bench MODEL                  milliseconds a picture, and where they go\n"
     "       fvit --help | --version\n"
     "FRUGALVIT_THREADS=N threads, 1 to 256; FRUGALVIT_KERNEL=reference, avx2, avx512 or neon\n";
 
-int answer(int count, char** words) {
-    const std::string first = count > 1 ? words[1] : "";
+// The K of `--top K`, which is taken out of the words; 0 where it is not there.
+std::size_t taken_top(std::vector<std::string>& words) {
+    const auto found = std::find(words.begin(), words.end(), "--top");
+    if (found == words.end() || found + 1 == words.end()) return 0;
+    const std::string wanted = found[1];
+    char* end = nullptr;
+    const long count = std::strtol(wanted.c_str(), &end, 10);
+    if (wanted.empty() || *end || count < 1) throw FileError("--top " + wanted + ": use a whole number, 1 or more");
+    words.erase(found, found + 2);
+    return static_cast<std::size_t>(count);
+}
+
+int answer(std::vector<std::string> words) {
+    const std::size_t top = taken_top(words);
+    const std::string first = words.empty() ? "" : words[0];
     if (first == "--help" || first == "-h") return std::fputs(usage, stdout), 0;
     if (first == "--version") return std::printf("fvit %s\n", FRUGALVIT_VERSION), 0;
     const bool verb = first == "bench" || first == "trace";
-    if (count < 3 || (first == "trace" && count != 4) || (first == "bench" && count != 3)) return std::fputs(usage, stderr), 2;
-    const Model model = opened(words[verb ? 2 : 1]);
+    const bool enough = verb ? words.size() == (first == "bench" ? 2 : 3) : words.size() >= 2 && words.back() != "--top";
+    if (!enough || (verb && top)) return std::fputs(usage, stderr), 2;
+    const Model model = opened(words[verb ? 1 : 0]);
     if (first == "bench") return bench(model);
-    if (first == "trace") return trace(model, words[3]);
-    return classify(model, count - 2, words + 2);
+    if (first == "trace") return trace(model, words[2]);
+    return classify(model, std::span(words).subspan(1), top ? top : 5);
 }
 
 }  // namespace
 
 int main(int count, char** words) try {
-    const int code = answer(count, words);
+    const int code = answer({words + std::min(count, 1), words + count});
     flush();
     return code;
 } catch (const Unread&) {

@@ -79,6 +79,21 @@ def help_and_version(fvit: Calls) -> None:
         assert done.returncode == 2 and done.stderr.startswith(b"usage: ") and not done.stdout, done
 
 
+def as_many_classes_as_are_asked_for(fvit: Calls) -> None:
+    five = fvit("model.fvit", "good.ppm").stdout.splitlines()
+    assert len(five) == 6
+    for words in (("--top", "2", "model.fvit", "good.ppm"), ("model.fvit", "good.ppm", "--top", "2")):
+        done = fvit(*words)
+        assert done.returncode == 0 and done.stdout.splitlines() == five[:3], done
+    assert fvit("model.fvit", "good.ppm", "--top", "1000").stdout.splitlines() == five
+    for wrong in ("0", "-1", "two", "2.5", ""):
+        done = fvit("model.fvit", "good.ppm", "--top", wrong)
+        fvit.refused(f"--top {wrong}: use a whole number, 1 or more", done=done)
+    for words in (("model.fvit", "good.ppm", "--top"), ("--top", "2", "model.fvit"), ("bench", "model.fvit", "--top", "2")):
+        done = fvit(*words)
+        assert done.returncode == 2 and done.stderr.startswith(b"usage: ") and not done.stdout, done
+
+
 def an_output_that_cannot_be_written_is_an_error(fvit: Calls) -> None:
     fvit.write("exact.ppm", b"P6 16 16 255\n" + bytes(768))
     calls = (("model.fvit", "good.ppm"), ("bench", "model.fvit"), ("trace", "model.fvit", "exact.ppm"), ("--help",))
@@ -160,6 +175,7 @@ def short_memory_is_said(fvit: Calls) -> None:
 def main(fvit: str, options: Sequence[str]) -> None:
     tests = [
         help_and_version,
+        as_many_classes_as_are_asked_for,
         an_output_that_cannot_be_written_is_an_error,
         a_reader_who_has_enough_is_none,
         pictures_behind_bad_ones_are_classified,

@@ -8,6 +8,7 @@ import math
 import types
 import typing
 from collections.abc import Sequence
+from dataclasses import MISSING
 from typing import Any, TypeVar
 
 from frugalvit.errors import SpecError, at, suggestion, whole_number
@@ -85,11 +86,9 @@ def parse(text: str, annotation: Any, current: Any = None) -> Any:
     """The value that `text` stands for where `annotation` is expected."""
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         text = text[1:-1]  # quoted as in Python
+    entries = list_of(annotation)
     if text.startswith(("{", "[")):
-        try:
-            return read(json.loads(text), annotation, {})
-        except json.JSONDecodeError as error:
-            raise SpecError(f"'{text}' is not JSON: {error.msg} at character {error.pos}.") from error
+        return bracketed(text, annotation, entries)
     known = choices(annotation)
     name, _, inner = text.partition("(")
     if name in known and (text == name or inner.endswith(")")):
@@ -100,12 +99,80 @@ def parse(text: str, annotation: Any, current: Any = None) -> Any:
         found = parse_one(text, kind)
         if found:
             return found[0]
+    if entries is not None and choices(entries[0]) and well_formed(words := words_of(text)):
+        return parse_each(words, entries)
     examples = [f"{name}({text})" for name, kind in known.items() if takes(text, kind)]
-    if examples:
+    if entries is not None:
+        cure = spellings(entries)
+    elif examples:
         cure = f" Write {' or '.join(examples[:2])}."
     else:
         cure = f" {suggestion(text, known)}" if known and len(text) > 1 else ""
     raise SpecError(f"'{text}' does not fit here. Expected {expected(annotation)}.{cure}")
+
+
+def bracketed(text: str, annotation: Any, entries: tuple[Any, ...] | None) -> Any:
+    """What JSON says, in which a part of a list may be its name alone; or a list of words without quotes."""
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        words = words_of(text[1:-1])
+        if entries is not None and text[0] + text[-1] == "[]" and not set(text) & set("{}\"'") and well_formed(words):
+            return parse_each(words, entries)
+        cure = "" if entries is None else spellings(entries)
+        raise SpecError(f"'{text}' is not JSON: {error.msg} at character {error.pos}.{cure}") from error
+    if entries is not None and isinstance(found, list):
+        known = choices(entries[0])
+        found = [{"part": one} if isinstance(one, str) and one in known else one for one in found]
+    return read(found, annotation, {})
+
+
+def list_of(annotation: Any) -> tuple[Any, ...] | None:
+    """What the entries of a list are, `(kind, ...)` or one each; None where no list may stand."""
+    return next((typing.get_args(kind) for kind in members(annotation) if typing.get_origin(kind) is tuple), None)
+
+
+def words_of(text: str) -> list[str]:
+    """The words between commas; those inside of brackets do not count."""
+    found, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and depth == 0:
+            found.append("")
+        else:
+            found[-1] += letter
+    return [word.strip() for word in found]
+
+
+def well_formed(words: Sequence[str]) -> bool:
+    """Whether every word is there, and no bracket has lost its partner."""
+    return all(word and all(word.count(a) == word.count(b) for a, b in ("()", "[]", "{}")) for word in words)
+
+
+def parse_each(words: Sequence[str], entries: tuple[Any, ...]) -> tuple[Any, ...]:
+    kinds = (entries[0],) * len(words) if entries[-1] is Ellipsis else entries
+    if len(words) != len(kinds):
+        raise SpecError(f"{len(words)} entries where {len(kinds)} belong.")
+    found = []
+    for index, (word, kind) in enumerate(zip(words, kinds, strict=True)):
+        with at(f"[{index}]"):
+            found.append(parse(word, kind))
+    return tuple(found)
+
+
+def spellings(entries: tuple[Any, ...]) -> str:
+    """Both ways to write a list, in a closing sentence; of lists in lists there is JSON alone."""
+    kinds = members(entries[0])
+    examples: list[Any] = [name for name, kind in choices(entries[0]).items() if not needs_fields(kind)]
+    examples += [one for kind in kinds if typing.get_origin(kind) is typing.Literal for one in typing.get_args(kind)]
+    examples += [1, 2, 3] if {int, float} & set(kinds) else ["one", "two", "three"] if str in kinds else []
+    some = examples[: 2 if entries[-1] is Ellipsis else len(entries)]
+    return f" Write {','.join(map(str, some))} or, as JSON, {json.dumps(some)}." if some else ""
+
+
+def needs_fields(kind: type) -> bool:
+    """Whether a part's name alone does not say what it is."""
+    return any(one.default is MISSING and one.default_factory is MISSING for one in dataclasses.fields(kind) if one.init)
 
 
 def takes(text: str, kind: type) -> bool:
@@ -118,7 +185,7 @@ def arguments(text: str, kind: type) -> dict[str, Any]:
     """The fields in `Epochs(5)` or `Cosine(end=1e-5)`: plain values, in order or by name."""
     found: dict[str, Any] = {}
     fields = slots(kind)
-    for position, word in enumerate(word.strip() for word in text.split(",") if word.strip()):
+    for position, word in enumerate(word for word in words_of(text) if word):
         name, equals, value = word.partition("=")
         if not equals:
             name, value = (list(fields)[position], word) if position < len(fields) else (word, word)
@@ -151,7 +218,7 @@ def parse_one(text: str, kind: Any) -> tuple[Any] | None:
             else [word.strip() for word in text.split(",")]
         )
         inner = (inner[0],) * len(words) if inner[-1] is Ellipsis else inner
-        if len(words) != len(inner):
+        if len(words) != len(inner) or any(not word or {word[0], word[-1]} & set("[]\"'") for word in words):
             return None
         found = [parse_one(word, one) for word, one in zip(words, inner, strict=True)]
         return (tuple(one[0] for one in found if one),) if all(found) else None

@@ -84,13 +84,11 @@ def test_a_few_thousand_pictures_begin_from_released_weights(tmp_path: Path) -> 
 def test_cifar_10_from_scratch_has_spt_and_lsa_and_is_told_of_released_weights(tmp_path: Path) -> None:
     root = arrays(tmp_path / "cifar", 50_000, 32, 10)
     found = asked("--data", str(root), "--init", "none")
-    chosen, (better, transfer) = found["recommended"], found["alternatives"]
-    assert chosen["command"].startswith(
-        f"frugalvit train small.cifar10 model=vit add=spt+lsa passes=300 --data {root} --device"
-    )
-    assert chosen["expected"]["pictures"] == 300 * 390 * 128
+    chosen, (transfer, faster) = found["recommended"], found["alternatives"]
+    assert chosen["command"].startswith(f"frugalvit train small.best_cifar10 passes=360 --data {root} --device")
+    assert chosen["expected"]["pictures"] == 360 * (45_000 // 512) * 512
     assert "Released weights would be better, were they allowed" in found["choices"][0]["why"]
-    assert better["overrides"][0] == "model=swin"
+    assert (faster["recipe"], faster["overrides"][1]) == ("small.cifar10", "add=spt+lsa")
     assert transfer["recipe"] == "transfer.folder"
     assert transfer["why"].startswith("better, where released weights are allowed")
 
@@ -120,6 +118,16 @@ def test_hours_are_kept_and_what_was_given_up_is_said() -> None:
     assert "given up 60 epochs would take" in " ".join(text.split())
     found = asked("--dataset", "Digits", "--hours", "100")
     assert found["fits"] and not found["given_up"]
+
+
+def test_what_else_there_is_says_where_it_is_over_the_hours() -> None:
+    text = " ".join(good("advise", "--dataset", "Digits", "--hours", "0.001", *CPU).split())
+    other = text.partition(" Instead ")[2]
+    assert ", estimated, which is over the 4 seconds that you have; 99.4 of the 500 held-out digits" in other
+    assert not asked("--dataset", "Digits", "--hours", "0.001")["alternatives"][0]["fits"]
+    for hours in ((), ("--hours", "1000")):
+        assert ", estimated; 99.4 of" in good("advise", "--dataset", "Digits", *hours, *CPU)
+        assert asked("--dataset", "Digits", *hours)["alternatives"][0]["fits"]
 
 
 def test_what_is_said_on_the_way_goes_to_the_error_stream() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.advise.test_rules import CIFAR, IMAGENET, facts
 
-from frugalvit.advise import ladders, plan
+from frugalvit import recipe
+from frugalvit.advise import ladders, plan, rules
 from frugalvit.advise.advise import recipe_of
+from frugalvit.advise.answer import beyond
 from frugalvit.advise.choose import Decision, choose, faster, ladders_for, option, others, time_of
 from frugalvit.advise.facts import Facts, Machine, Speed
 from frugalvit.advise.plan import Candidate, expected, planned, steps_of
@@ -20,10 +23,12 @@ from frugalvit.training.duration import total_steps
 from frugalvit.training.recipe import Recipe
 from frugalvit.weights.published import published
 
+ROOT = Path(__file__).parents[2]
 LAPTOP = Machine("cpu", "CPU", "fp32", 4, 4, 16 * 2**30)
 CARD = Machine("cuda:0", "a card", "bf16", 4, 8, 80 * 2**30)
 RATES = {"B/16": 2000.0, "S/16": 6000.0, "B/32": 8000.0, "S/32": 16_000.0, "DeiT-B": 2000.0, "DeiT-S": 6000.0}
 RATES |= {"DeiT-Ti": 15_000.0, "SL-ViT": 12_000.0, "SL-Swin": 6000.0, "SL-CaiT": 3000.0, "ConViT-S": 4000.0}
+RATES |= {"our pyramid": 9000.0}
 
 
 class Table:
@@ -53,7 +58,8 @@ def decided(found: Facts, hours: float | None, init: str = "auto", prices: Table
         (facts(), "auto", "transfer.folder", "S/16"),
         (facts(), "deit_tiny_patch16_224.fb_in1k", "transfer.folder", "deit_tiny_patch16_224"),
         (facts(45_000, **CIFAR), "auto", "transfer.folder", "S/16"),
-        (facts(45_000, **CIFAR), "none", "small.cifar10", "SL-ViT"),
+        (facts(45_000, **CIFAR), "none", "small.best_cifar10", "our pyramid"),
+        (facts(45_000, side=32, classes=100), "none", "small.cifar100", "SL-ViT"),
         (facts(1_281_167, **IMAGENET), "auto", "deit.imagenet", "DeiT-S"),
         (facts(200_000), "none", "convit.imagenet", "ConViT-S"),
         (facts(14_000_000, classes=21_843), "auto", "augreg.imagenet", "S/16"),
@@ -99,6 +105,21 @@ def test_where_nothing_fits_the_least_that_is_worth_it_is_offered() -> None:
     assert decision.option.cost.hours > 0.0002
 
 
+@pytest.mark.parametrize(
+    ("hours", "said"),
+    [
+        (None, ""),
+        (20.0, ""),
+        (19.0, ", which leaves too little of your 19.0 hours for validation and checkpoints"),
+        (17.0, ", which is over the 17.0 hours that you have"),
+    ],
+)
+def test_an_option_that_is_over_the_hours_or_takes_nearly_all_of_them_says_so(hours: float | None, said: str) -> None:
+    found = decided(facts(1_281_167, **IMAGENET), None, prices=Table(reads=1e5)).option
+    assert found.cost.hours == pytest.approx(17.8, abs=0.1)
+    assert beyond(found, hours) == said
+
+
 def test_the_order_of_the_paper_s_speeds_need_not_hold_here() -> None:
     slow = Table(reads=1e5, rates={"B/32": 100.0})
     assert decided(facts(), 0.0143, prices=slow).option.plan.candidate.model == "S/32"
@@ -110,10 +131,23 @@ def test_the_order_of_the_paper_s_speeds_need_not_hold_here() -> None:
 
 def test_more_hours_buy_the_best_model_of_the_small_protocol_that_fits() -> None:
     found = facts(45_000, **CIFAR)
-    models = [decided(found, hours, "none", Table(reads=1e6)).option.plan.candidate.model for hours in (100.0, 0.7, 0.3)]
+    slow = Table(reads=1e6, rates={"our pyramid": 10.0})
+    models = [decided(found, hours, "none", slow).option.plan.candidate.model for hours in (100.0, 0.7, 0.3)]
     assert models == ["SL-Swin", "SL-ViT", "SL-ViT"]  # on CIFAR-10 Swin is ahead of CaiT
-    slow_swin = Table(reads=1e6, rates={"SL-Swin": 10.0})
+    slow_swin = Table(reads=1e6, rates={"our pyramid": 10.0, "SL-Swin": 10.0})
     assert decided(found, 3.0, "none", slow_swin).option.plan.candidate.model == "SL-CaiT"
+    assert decided(found, 100.0, "none", Table(reads=1e6)).option.plan.candidate.model == "our pyramid"
+
+
+def test_our_own_recipe_is_proposed_with_what_was_measured() -> None:
+    rows = json.loads((ROOT / "docs/results/headline.json").read_text(encoding="utf-8"))["rows"]
+    kept = [row for row in rows if (row["split"], row["way"]) == ("test", "none")]
+    assert {row["passes"] for row in kept} == {rules.BEST_PASSES}
+    assert np.mean([row["results"]["test_top1"] for row in kept]) == pytest.approx(ladders.BEST, abs=0.005)
+    ladder = ladders.small(facts(45_000, **CIFAR))
+    assert f"{max(row['total'] for row in kept):.0f} seconds" in ladder.lead
+    made = recipe_of(option(ladder.middle, Table().measured, CARD).plan)
+    assert made == recipe("small.best_cifar10")
 
 
 def test_imagenet_in_few_hours_begins_from_released_weights_unless_they_are_not_allowed() -> None:
@@ -250,7 +284,7 @@ def test_runners_up_are_of_other_kinds() -> None:
     usual = ladders.transfer(photos, "auto").middle
     assert [row.recipe for row, _ in others(photos, "transfer", usual)] == ["augreg.to_folder", "small.tiny_imagenet"]
     ((scratch, why),) = others(cifar, "transfer", ladders.transfer(cifar, "auto").middle)
-    assert (scratch.recipe, *scratch.settings) == ("small.cifar10", "model=vit", "add=spt+lsa")
+    assert (scratch.recipe, *scratch.settings) == ("small.best_cifar10",)
     assert why.startswith("only where released weights are not allowed")
     found = others(imagenet, "imagenet", ladders.imagenet(imagenet).middle)
     assert [row.recipe for row, _ in found] == ["augreg.to_imagenet", "convit.imagenet", "augreg.imagenet"]
@@ -261,11 +295,9 @@ def test_runners_up_are_of_other_kinds() -> None:
 
 def test_known_data_sets_need_no_more_words() -> None:
     assert ladders.imagenet(facts(1_281_167, **IMAGENET)).middle.settings == ("model=deit_small_patch16_224",)
-    assert ladders.small(facts(45_000, **CIFAR)).middle.settings == ("model=vit", "add=spt+lsa")
-    assert ladders.small(facts(45_000, **CIFAR)).middle.pictures == 50_000
-    assert ladders.small(facts(45_000, side=32)).middle.settings == (
-        "model=vit",
-        "add=spt+lsa",
-        "model.classes=none",
-        "data.dataset=ImageFolder",
-    )
+    rows = ladders.small(facts(45_000, **CIFAR)).candidates
+    assert (rows[0].settings, rows[-1].settings) == ((), ("model=vit", "add=spt+lsa"))
+    assert [row.pictures for row in rows] == [45_000, 50_000, 50_000, 50_000]  # ours holds pictures out, the paper does not
+    rows = ladders.small(facts(45_000, side=32)).candidates
+    folder = ("model.classes=none", "data.dataset=ImageFolder")
+    assert (rows[0].settings, rows[-1].settings) == (folder, ("model=vit", "add=spt+lsa", *folder))

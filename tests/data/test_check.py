@@ -255,4 +255,6 @@ def test_a_test_split_that_is_the_val_split_is_counted_once(tmp_path: Path) -> N
 
 def test_a_table_with_a_mistake_is_a_finding(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("path,label\nnothing.jpg,a\n")
-    assert "labels.csv:2: there is no file nothing.jpg" in check(tmp_path / "labels.csv").findings[0].problem
+    report = check(tmp_path / "labels.csv")
+    assert "labels.csv:2: there is no file nothing.jpg" in report.findings[0].problem
+    assert len(report.findings) == 1 and report.lines()[-1] == "1 error, 0 warnings, 0 notes"

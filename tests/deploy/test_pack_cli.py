@@ -74,6 +74,13 @@ def test_what_cannot_be_begun_from_or_measured_on_is_said(folder: Path, tmp_path
         assert "--dataset ImageFolder" in bad(verb, str(folder), "--data", str(tmp_path), *words)
 
 
+def test_a_place_for_the_digits_that_come_along_is_refused(folder: Path, tmp_path: Path) -> None:
+    for verb, words in (("evaluate", ()), ("pack", ("--out", str(tmp_path / "a.fvit")))):
+        text = bad(verb, str(folder), "--dataset", "Digits", "--data", str(tmp_path / "mine"), *words)
+        assert "DataError: --data: the digits come with the package. Leave --data out, or name your own with --dataset" in text
+    assert not (tmp_path / "a.fvit").exists()
+
+
 def test_json_has_every_number(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "half.fvit"
     words = ("--out", str(out), "--half", "--pictures", "40", "--head", "distill", "--json")

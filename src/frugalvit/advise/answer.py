@@ -12,6 +12,7 @@ from typing import Any
 from frugalvit.advise.advise import Advice
 from frugalvit.advise.choose import Option, named, time_of
 from frugalvit.advise.facts import Facts, Machine, Speed
+from frugalvit.advise.plan import fits
 
 WIDTH = 118
 
@@ -51,7 +52,8 @@ def lines(advice: Advice, width: int = WIDTH, file: Path | None = None) -> Itera
     for other in advice.alternatives:
         yield f"  {command(advice, other.option)}"
         told = "" if other.option.speed.how.startswith("measured") else ", estimated"
-        yield from wrapped(f"{time_of(other.option.cost.hours)}{told}; {other.why}", width, "    ")
+        over = beyond(other.option, advice.hours)
+        yield from wrapped(f"{time_of(other.option.cost.hours)}{told}{over}; {other.why}", width, "    ")
     if advice.notes:
         yield ""
         yield "Note"
@@ -66,6 +68,15 @@ def heading(advice: Advice) -> str:
         return f"Recommended, within {time_of(advice.hours)}"
     least = time_of(advice.decision.option.cost.hours)
     return f"Nothing fits {time_of(advice.hours)}. The smallest that is worth it takes {least}"
+
+
+def beyond(option: Option, hours: float | None) -> str:
+    """A word where an option takes more than the hours, or too much of them."""
+    if hours is None or fits(option.cost, hours):
+        return ""
+    if option.cost.hours > hours:
+        return f", which is over the {time_of(hours)} that you have"
+    return f", which leaves too little of your {time_of(hours)} for validation and checkpoints"
 
 
 def data_lines(facts: Facts) -> Iterator[str]:
@@ -133,7 +144,10 @@ def plain(advice: Advice) -> dict[str, Any]:
         "recommended": plain_option(advice, advice.decision.option),
         "choices": [dataclasses.asdict(choice) for choice in advice.choices],
         "given_up": list(advice.decision.given_up),
-        "alternatives": [{**plain_option(advice, one.option), "why": one.why} for one in advice.alternatives],
+        "alternatives": [
+            {**plain_option(advice, one.option), "fits": fits(one.option.cost, advice.hours), "why": one.why}
+            for one in advice.alternatives
+        ],
         "notes": list(advice.notes),
     }
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from frugalvit.cli.console import AsJson, DataPath, Device, Init, OriginName, Overrides, Quiet, Workers, app, console, plain
+from frugalvit.cli.resuming import Extend, refuse_exclusive, refuse_folder_of_seeds
 from frugalvit.cli.training import resumable, several
 from frugalvit.errors import SpecError, whole_number
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def distill(
+    context: typer.Context,
     overrides: Overrides = None,
     teacher: Annotated[
         str,
@@ -39,6 +41,7 @@ def distill(
     init: Init = "",
     origin: OriginName = "",
     resume: Annotated[bool, typer.Option("--resume", help="Continue what is in --out.")] = False,
+    extend: Extend = False,
     seeds: Annotated[str | None, typer.Option("--seeds", help="Several students, as in 0,1,2; one teacher.")] = None,
     device: Device = "auto",
     workers: Workers = 0,
@@ -47,7 +50,8 @@ def distill(
 ) -> None:
     """Train a student that learns from a teacher; name=value sets what the student's recipe takes.
 
-    teaching.teacher.size=384 and the like edit how the teacher is opened; --init starts the student from weights.
+    teaching.teacher.size=384 and the like edit how the teacher is opened; --init starts the student from weights, and
+    --extend changes its length alone.
     """
     from frugalvit.assign import override
     from frugalvit.recipes.find import recipe
@@ -65,8 +69,8 @@ def distill(
     rest = [text for text in overrides or [] if text not in about]
     if seeds is not None:
         refuse_seeds([whole_number(one) for one in seeds.split(",")])  # type: ignore[misc]  # what is no number too
-        if any(text.strip().startswith("seed=") for text in rest):
-            raise SpecError("seed=... and --seeds exclude each other.", path="--seeds")
+    refuse_exclusive(rest, seeds, resume, extend, ())
+    refuse_folder_of_seeds(context, out / "student")
     display = display_for(sys.stderr, "quiet" if quiet else "auto")
     made = taught(recipe(student, *rest), Teaching(named(teacher, out), least), way)  # type: ignore[arg-type]
     made = override(made, *about)
@@ -84,6 +88,7 @@ def distill(
             init=init,
             origin=origin,
             resume=resume,
+            extend=extend,
             device=device,
             workers=workers,
             display=display,

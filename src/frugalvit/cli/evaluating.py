@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 BATCH = 32  # pictures that are predicted together, and held in memory
 
+OWN_DATA = "name your own with --dataset ImageFolder"
+
 ANSWERING = "A run folder, a folder or file that `load` takes, or a packed file."
 
 Head = Annotated[
@@ -146,11 +148,15 @@ def split_of(source: Path, data: Path | None, split: str, dataset: str, parts: l
 
     if dataset:
         with at("--dataset"):
-            return parse(dataset, Dataset).open(split, data)
+            named = parse(dataset, Dataset)
+        if data is not None:
+            refuse_own_data(named, OWN_DATA)
+        with at("--dataset"):
+            return named.open(split, data)
     if (source / "recipe.json").exists():
         made = recipe(str(source), parts=parts).data
         if data is not None:
-            refuse_own_data(made.dataset, "name your own with --dataset ImageFolder")
+            refuse_own_data(made.dataset, OWN_DATA)
         found = made.dataset.open(split, data)
         return made.subset.pick(found) if isinstance(made.subset, FirstClasses) else found
     if data is None:

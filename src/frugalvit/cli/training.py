@@ -27,6 +27,7 @@ from frugalvit.cli.console import (
     plain,
     stderr,
 )
+from frugalvit.cli.resuming import Extend, refuse_exclusive, refuse_folder_of_seeds, refuse_recipe_of_seeds
 from frugalvit.cli.words import in_words
 from frugalvit.errors import SpecError
 
@@ -49,6 +50,7 @@ def tell_what_is_where(done: Run) -> None:
 
 @app.command()
 def train(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="RECIPE", help="See `list recipes`; or mylab.runs:night7, or a run folder.")],
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option("--out", help="The run folder to write.")] = None,
@@ -56,7 +58,7 @@ def train(
     init: Init = "",
     origin: OriginName = "",
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out; without a checkpoint, start.")] = False,
-    extend: Annotated[bool, typer.Option("--extend", help="With --resume: allow another length of training.")] = False,
+    extend: Extend = False,
     seeds: Annotated[str | None, typer.Option("--seeds", help="Several, as in 0,1,2: a run each; on a GPU at once.")] = None,
     device: Device = "auto",
     workers: Workers = 0,
@@ -72,13 +74,12 @@ def train(
 
     if out is None:
         raise SpecError("where to? Say --out FOLDER.", path="--out")
+    refuse_exclusive(overrides or [], seeds, resume, extend, log or [])
+    refuse_folder_of_seeds(context, out)
+    refuse_recipe_of_seeds(name)
     parts = own_parts(with_ or [])
     chosen = recipe(name, *(overrides or []), parts=parts)
     if seeds is not None:
-        if any(one.strip().startswith("seed=") for one in overrides or []):
-            raise SpecError("seed=... and --seeds exclude each other.", path="--seeds")
-        if extend or log:
-            raise SpecError("--extend and --log go with one seed. Leave them out, or train each by itself.", path="--seeds")
         with in_words(name, overrides or [], parts):
             several(chosen, seeds, out, data, init, origin, resume, device, workers, quiet, as_json)
         return

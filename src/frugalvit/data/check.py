@@ -57,7 +57,7 @@ def check(root: Path, progress: Callable[[int, int], None] | None = None) -> Rep
         width=span([one.width for one in readable]),
         height=span([one.height for one in readable]),
         kinds=tuple(Counter(one.kind for one in readable).most_common()),
-        findings=tuple(sorted(findings, key=lambda finding: order[finding.severity])),
+        findings=tuple(sorted(dict.fromkeys(findings), key=lambda finding: order[finding.severity])),  # once, not once a split
     )
 
 
