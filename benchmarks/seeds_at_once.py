@@ -15,8 +15,6 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -57,15 +55,6 @@ class Seed:
         return float(step.taken()["loss"])
 
 
-def together(jobs: list[Callable[[], None]], place: Place) -> None:
-    if place.device.type == "cuda":
-        at_once(jobs)
-    else:
-        with ThreadPoolExecutor(len(jobs)) as pool:
-            for job in [pool.submit(job) for job in jobs]:
-                job.result()
-
-
 def losses_of(seeds: list[Seed], steps: int) -> list[float]:
     return [one.train(steps) for one in seeds]
 
@@ -82,7 +71,7 @@ def seconds_of(seeds: list[Seed], steps: int, place: Place) -> float:
         seeds[index].train(steps)
         ended[index] = time.perf_counter()
 
-    together([partial(job, index) for index in range(len(seeds))], place)
+    at_once([partial(job, index) for index in range(len(seeds))], place.device)
     return max(ended) - min(began)
 
 
@@ -102,7 +91,7 @@ def measured(item: str, arguments: argparse.Namespace) -> dict[str, Any]:
         seeds[seed] = build(seed)
         shared[seed] = seeds[seed].train(arguments.check)
 
-    together([partial(begin, seed) for seed in numbers], place)
+    at_once([partial(begin, seed) for seed in numbers], place.device)
     rates: dict[int, list[float]] = {count: [] for count in range(1, arguments.most + 1)}
     for _ in range(arguments.rounds):
         for count, kept in rates.items():

@@ -52,7 +52,8 @@ def train_seeds(
     refuse_taken(Path(out), seeds, resume)
     display = display or Silent()
     sources = opened(recipe, data)
-    several = len(seeds) > 1 and place_for(device, recipe.precision).device.type == AT_ONCE
+    place = place_for(device, recipe.precision)
+    several = len(seeds) > 1 and place.device.type == AT_ONCE
     found: dict[int, Run] = {}
 
     def one(seed: int, watched: Display, told: Display) -> None:
@@ -71,7 +72,8 @@ def train_seeds(
 
     with together():
         if several:
-            at_once([partial(one, seed, display if seed == seeds[0] else Silent(), display) for seed in seeds])
+            jobs = [partial(one, seed, display if seed == seeds[0] else Silent(), display) for seed in seeds]
+            at_once(jobs, place.device)
         else:
             for seed in seeds:
                 display.note(f"seed {seed}")
@@ -121,8 +123,8 @@ def naming(seed: int, seeds: Sequence[int], out: Path, told: Display) -> Iterato
         raise
 
 
-def at_once(jobs: Sequence[Callable[[], None]]) -> None:
-    """Each job in a thread and, where there is CUDA, on a stream of its own.
+def at_once(jobs: Sequence[Callable[[], None]], device: torch.device) -> None:
+    """Each job in a thread and, on CUDA, on a stream of its own.
 
     Once all have ended, the first that failed is raised; an interrupt only where nothing else went wrong.
     """
@@ -131,7 +133,7 @@ def at_once(jobs: Sequence[Callable[[], None]]) -> None:
 
     def work(job: Callable[[], None], end: threading.Event) -> None:
         try:
-            with torch.cuda.stream(torch.cuda.Stream() if torch.cuda.is_available() else None):
+            with torch.cuda.stream(torch.cuda.Stream(device) if device.type == "cuda" else None):
                 job()
         except BaseException as error:  # raised again by the thread that asked
             failed.append(error)

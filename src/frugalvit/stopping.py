@@ -1,4 +1,4 @@
-"""Ctrl-C during a training: heard once, it waits for the next record, so that nothing is lost; heard again, it ends at once."""
+"""Ctrl-C or SIGTERM in a training: heard once, it waits for the next record and loses nothing; heard again, it ends at once."""
 
 from __future__ import annotations
 
@@ -12,29 +12,32 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import Any
 
+USUAL: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 HEARD = b"\nstopping at the next record, to save it; once more stops at once\n"
 
 
 class Stopping:
     """Listens inside `with`, and says that it has heard, also to a quiet run. `pending`: whether there is anything to lose yet.
 
-    Only a program's main thread hears signals. In others, and where the program has a handler of its own, all is as it was.
+    SIGTERM is what `kill` sends, and a batch system before it ends a job. Only a program's main thread hears signals. In
+    others, and where the program has a handler of its own, all is as it was.
     """
 
     def __init__(self, *pending: Callable[[], bool]):
         self.pending = list(pending)
         self.asked = False
-        self.before: Any = None
+        self.heard: list[signal.Signals] = []  # what was as usual, and is listened to
 
     def __enter__(self) -> Stopping:
-        usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if usual and threading.current_thread() is threading.main_thread():
-            self.before = signal.signal(signal.SIGINT, self.hear)
+        if threading.current_thread() is threading.main_thread():
+            self.heard = [one for one, usual in USUAL.items() if signal.getsignal(one) is usual]
+        for one in self.heard:
+            signal.signal(one, self.hear)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.before is not None:
-            signal.signal(signal.SIGINT, self.before)
+        for one in self.heard:
+            signal.signal(one, USUAL[one])
 
     def hear(self, number: int, frame: FrameType | None) -> None:
         again, self.asked = self.asked, True

@@ -83,16 +83,17 @@ class Notes(Silent):
 
 
 class PressesAt(Silent):
-    """Presses Ctrl-C so many times when a record of that step is shown."""
+    """Presses Ctrl-C, or sends another signal, so many times when a record of that step is shown."""
 
-    def __init__(self, step: int, times: int = 1):
+    def __init__(self, step: int, times: int = 1, number: signal.Signals = signal.SIGINT):
         self.step = step
         self.times = times
+        self.number = number
 
     def show(self, values: Mapping[str, Any]) -> None:
         if values["step"] == self.step:
             for _ in range(self.times):
-                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), self.number)
 
 
 class PressesOnce(Notes):

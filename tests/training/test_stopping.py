@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.training.runs import PressesAt, states, tiny, trace
+from torch.utils.data import DataLoader
 
 from frugalvit.data.batches import as_worker
 from frugalvit.run import train
@@ -48,6 +49,25 @@ def test_where_nothing_can_be_lost_it_ends_at_once() -> None:
     with pytest.raises(KeyboardInterrupt), Stopping(lambda: False):
         os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_sigterm_saves_too(tmp_path: Path) -> None:
+    """What `kill` sends, and batch systems before they end a job."""
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny("save=Steps(12)"), out=tmp_path / "run", device="cpu", display=PressesAt(6, number=signal.SIGTERM))
+    assert [one.stem for one in states(tmp_path / "run")] == ["step-000000006"]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_workers_still_end_by_sigterm() -> None:
+    """Loaders end their workers by it where nothing else helps; these began while it was heard."""
+    with Stopping(lambda: True):
+        loader = iter(DataLoader(range(64), num_workers=1, worker_init_fn=as_worker))
+        next(loader)
+        (worker,) = multiprocessing.active_children()
+        worker.terminate()
+        worker.join(10)
+        assert not worker.is_alive()
 
 
 def test_handlers_of_the_program_and_other_threads_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

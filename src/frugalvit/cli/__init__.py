@@ -44,7 +44,8 @@ def main() -> None:
         sys.exit(1)
     except OSError as error:  # a disk that is full, a folder that is closed
         give_up_output()
-        stderr.print(f"{type(error).__name__}: {error}", markup=False)
+        told = " ".join([str(error), *getattr(error, "__notes__", [])])  # such as which seed it was
+        stderr.print(f"{type(error).__name__}: {told}", markup=False)
         sys.exit(1)
 
 
