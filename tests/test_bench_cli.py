@@ -60,6 +60,15 @@ def test_a_model_predicts_and_trains() -> None:
     assert environment["device_name"] and environment["packages"]["torch"] and "commit" in environment
 
 
+def test_bits_that_are_simulated_are_said() -> None:
+    said = "Its parts of one bit are simulated in floats here."
+    for words in ((f"{MODEL[0]}+binarized", *MODEL[1:]), ("binaryvit.digits", "dim=8")):
+        found = json.loads(good("bench", *words, "--batch", "1", "--steps", "1", "--device", "cpu", "--json"))
+        assert sum(note.startswith(said) for note in found["notes"]) == 1
+    found = json.loads(good("bench", *MODEL, "--batch", "1", "--steps", "1", "--device", "cpu", "--json"))
+    assert not any(said in note for note in found["notes"])
+
+
 def test_a_batch_of_one_is_predicted_once() -> None:
     found = json.loads(good("bench", *MODEL, "--batch", "1", "--steps", "1", "--json", "--quiet"))
     assert [row["what"] for row in found["rows"]] == ["inference", "training"]

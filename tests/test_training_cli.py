@@ -20,6 +20,7 @@ from tests.training.runs import TINY, StopAt, Stopped, states, tiny
 
 import frugalvit
 from frugalvit.run import train
+from frugalvit.spec import encode
 
 CLASSES = ("cloudy", "forest", "night")
 DIGITS = ("train", "vit.digits", *TINY, "--quiet", "--device", "cpu")
@@ -249,7 +250,39 @@ def test_a_training_that_explodes_ends_with_a_message_and_a_bundle(tmp_path: Pat
     assert list((tmp_path / "run" / "debug").glob("*/state.safetensors"))
 
 
+def test_steps_that_were_skipped_are_told_while_it_trains_and_at_the_end_for_each_seed(tmp_path: Path) -> None:
+    words = ("train", "vit.digits", *TINY, "optimizer.lr=1e30", "nonfinite=99", "--device", "cpu")
+    done = run(*words, "--out", str(tmp_path / "one"))
+    assert done.returncode == 0
+    skipped = json.loads((tmp_path / "one" / "summary.json").read_text())["nonfinite"]
+    assert skipped > 9
+    assert f"  {skipped} steps skipped" in done.stderr
+    assert f"caution: {skipped} steps were skipped: their loss or gradient was no number" in done.stderr
+    done = run(*words, "--out", str(tmp_path / "two"), "--seeds", "0,1", "--quiet")
+    assert f"caution: seed-0: {skipped} steps were skipped" in done.stderr and "caution: seed-1: " in done.stderr
+
+
 # ------------------------------------------------------------------------------------------------ mistakes
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--epochs", "3"], "No such option: --epochs. Settings are written as name=value, without dashes: epochs=..."),
+        (["--batch-size=3"], "without dashes: batch_size=..."),
+    ],
+)
+def test_settings_that_are_written_as_options_are_told_how_to_be_written(words: list[str], said: str) -> None:
+    for verb in (["train", "vit.digits"], ["distill"]):
+        done = run(*verb, *words, "--out", "run")
+        assert done.returncode == 2
+        assert said in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_the_length_of_a_saved_recipe_has_another_name(tmp_path: Path) -> None:
+    (tmp_path / "night.json").write_text(json.dumps(encode(frugalvit.recipe("vit.digits"))))
+    text = bad("train", "night.json", "epochs=8", "--out", "run", cwd=tmp_path)
+    assert "there is no parameter 'epochs'. Say duration=Epochs(2) or duration=Steps(100)." in text
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,7 @@ def of_model(model: Architecture, batch: int, place: Place, steps: int | None, l
         f"{costs.parameters:,} parameters, {costs.macs / 1e6:,.1f} M MACs a picture. Peak: {peak / 1e12:,.3g} TFLOP/s, "
         f"a matrix product in {place.precision} measured in this run; training counts three forward passes."
     ]
+    notes += note_on_bits(model)
     return {
         "kind": "model",
         "batch": batch,
@@ -183,7 +184,7 @@ def of_recipe(recipe: Recipe, data: Path | None, place: Place, workers: int, ste
             notes.append(f"With data it runs at {fed.images_per_second / still.images_per_second:.0%} of the synthetic speed.")
             hint = Hint().of({"time_waiting": rows[-1]["waiting"]})
             notes += [hint] if hint else []
-    notes += training.step.notes
+    notes += [*training.step.notes, *note_on_bits(training.recipe.model)]
     return {
         "kind": "recipe",
         "batch": recipe.batch,
@@ -193,6 +194,18 @@ def of_recipe(recipe: Recipe, data: Path | None, place: Place, workers: int, ste
         "rows": rows,
         "notes": notes,
     }
+
+
+def note_on_bits(model: Architecture) -> list[str]:
+    """A line where what was measured is not what will run."""
+    import torch
+
+    from frugalvit.nn.quantize import OneBit
+
+    with torch.device("meta"):
+        simulated = any(isinstance(one, OneBit) for one in model.build().modules())
+    said = "Its parts of one bit are simulated in floats here. `frugalvit pack RUN` writes what runs them as bits, and "
+    return [f"{said}`frugalvit bench --packed FILE` measures that."] if simulated else []
 
 
 def sources_of(recipe: Recipe, data: Path | None) -> dict[str, Source]:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
 from frugalvit.errors import SpecError
 
@@ -39,6 +40,19 @@ DatasetName = Annotated[str, typer.Option("--dataset", help="Another data set th
 Init = Annotated[str, typer.Option("--init", metavar="WEIGHTS", help="A file, a released name, or hf-hub:owner/name.")]
 OriginName = Annotated[str, typer.Option("--origin", help="Whose names a file of weights has: see `list origins`.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
+
+
+class OfSettings(TyperCommand):
+    """A verb that takes name=value: whoever writes --name is told so."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # of click, which some versions of typer have copied and others import
+            if type(error).__name__ == "NoSuchOption":
+                name = error.option_name.lstrip("-").replace("-", "_")  # type: ignore[attr-defined]
+                error.message += f". Settings are written as name=value, without dashes: {name}=..."  # type: ignore[attr-defined]
+            raise
 
 
 def show_what_can_be_shown() -> None:

@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frugalvit.cli.console import AsJson, DataPath, Device, Init, OriginName, Overrides, Quiet, Workers, app, console, plain
+from frugalvit.cli.console import (
+    AsJson,
+    DataPath,
+    Device,
+    Init,
+    OfSettings,
+    OriginName,
+    Overrides,
+    Quiet,
+    Workers,
+    app,
+    console,
+    plain,
+)
 from frugalvit.cli.resuming import Extend, refuse_exclusive, refuse_folder_of_seeds
 from frugalvit.cli.training import resumable, several
 from frugalvit.errors import SpecError, whole_number
@@ -20,7 +33,7 @@ if TYPE_CHECKING:
     from frugalvit.training.teacher import OnnxTeacher, RunTeacher, ZooTeacher
 
 
-@app.command()
+@app.command(cls=OfSettings)
 def distill(
     context: typer.Context,
     overrides: Overrides = None,

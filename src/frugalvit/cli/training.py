@@ -16,6 +16,7 @@ from frugalvit.cli.console import (
     DataPath,
     Device,
     Init,
+    OfSettings,
     OriginName,
     Overrides,
     Quiet,
@@ -48,7 +49,7 @@ def tell_what_is_where(done: Run) -> None:
     console.print("  recipe.json, environment.json     how it was made; state/ continues it (--resume)", markup=False)
 
 
-@app.command()
+@app.command(cls=OfSettings)
 def train(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="RECIPE", help="See `list recipes`; or mylab.runs:night7, or a run folder.")],
@@ -103,13 +104,15 @@ def train(
     for split in ("val", "test"):
         if f"{split}_top1" in done.summary:
             console.print(f"{split}: top-1 {done.summary[f'{split}_top1']:.2f} %, loss {done.summary[f'{split}_loss']:.4f}")
-    if done.summary["nonfinite"]:
-        stderr.print(
-            f"caution: {done.summary['nonfinite']} steps were skipped: their loss or gradient was no number", markup=False
-        )
+    tell_cautions(done)
     for bad in done.summary["bad_pictures"][:10]:
         stderr.print(f"could not be read, and was replaced: {bad}", markup=False)
     tell_what_is_where(done)
+
+
+def tell_cautions(done: Run, who: str = "") -> None:
+    if skipped := done.summary["nonfinite"]:
+        stderr.print(f"caution: {who}{skipped} steps were skipped: their loss or gradient was no number", markup=False)
 
 
 @contextmanager
@@ -164,6 +167,8 @@ def several(
     if as_json:
         print(json.dumps({"out": str(out), "seeds": numbers, **plain(described(runs))}))
         return
+    for run in runs:
+        tell_cautions(run, f"{run.path.name}: ")
     for name, one in found.items():
         console.print(f"{name:24s}{one.text(2 if 'loss' not in name else 4)}", markup=False)
     console.print(f"Written to {out}: a run folder a seed, and seeds.json", markup=False)

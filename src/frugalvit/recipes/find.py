@@ -14,9 +14,10 @@ from pathlib import Path
 from frugalvit import recipes
 from frugalvit.assign import override
 from frugalvit.errors import SpecError, at, suggestion
+from frugalvit.slots import slots
 from frugalvit.spec import decode
 from frugalvit.training.recipe import Recipe
-from frugalvit.zoo.find import called
+from frugalvit.zoo.find import called, refuse_unknown
 
 BESIDE = (
     "data_fingerprint",
@@ -52,6 +53,7 @@ def recipe(name: str, *overrides: str, parts: Iterable[type] = ()) -> Recipe:
     saved = Path(name) / "recipe.json" if Path(name).is_dir() else Path(name)
     if saved.suffix == ".json" and saved.exists():
         with at(str(saved)):
+            refuse_unknown((one.partition("=")[0].strip() for one in overrides), (), slots(Recipe))
             return override(from_file(saved, parts), *overrides)
     function = function_named(name)
     if function is None:

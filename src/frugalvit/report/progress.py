@@ -81,7 +81,10 @@ class NoHint:
 
 
 def words(values: Mapping[str, Any]) -> str:
-    """`epoch 1.2  loss 2.303  accuracy 0.41  lr 0.0005  val top-1 41.00 %  812 images/s  3% waiting`, of what there is."""
+    """`epoch 1.2  loss 2.303  accuracy 0.41  lr 0.0005  val top-1 41.00 %  812 images/s  3% waiting`, of what there is.
+
+    Steps whose loss or gradient was no number are counted from the start of the run.
+    """
     formats = {
         "epoch": "epoch {:.4g}",
         "loss": "loss {:.4g}",
@@ -91,7 +94,8 @@ def words(values: Mapping[str, Any]) -> str:
         "time_images_per_second": "{:,.0f} images/s",
         "time_waiting": "{:.0%} waiting",
     }
-    return "  ".join(text.format(values[key]) for key, text in formats.items() if isinstance(values.get(key), (int, float)))
+    found = [text.format(values[key]) for key, text in formats.items() if isinstance(values.get(key), (int, float))]
+    return "  ".join([*found, f"{skipped} steps skipped"] if (skipped := values.get("nonfinite")) else found)
 
 
 class Bar:
