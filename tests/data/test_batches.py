@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
 import numpy as np
 import pytest
 from PIL import Image as Pillow
 
 from frugalvit.data.augment import Augment, Resize
 from frugalvit.data.batches import EvaluationBatches, TrainingBatches, read
-from frugalvit.data.order import Shuffled
+from frugalvit.data.numbered import NumberedBatches
+from frugalvit.data.order import Order, Shuffled, epoch_batches
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.errors import DataError
 
@@ -58,6 +63,70 @@ def test_a_source_without_any_readable_picture_is_refused() -> None:
     broken.picture = lambda index: Spotted.picture(broken, 2)  # type: ignore[method-assign]
     with pytest.raises(DataError, match="not one of the 7 pictures can be read"):
         TrainingBatches(broken, Augment((Resize(),)), Shuffled(), 3, 2, PREPROCESS)[0]
+
+
+class Odd(Spotted):
+    """The third picture opens, and its colors do not become gray; the fifth is too thin to be framed."""
+
+    def picture(self, index: int) -> Pillow.Image:
+        odd = {2: Pillow.new("LAB", (6, 4)), 4: Pillow.new("L", (1, 1 << 20), 40)}
+        return odd[index] if index in odd else super().picture(index)
+
+
+def test_a_picture_that_cannot_be_converted_is_replaced_as_one_that_cannot_be_read() -> None:
+    odd, wanted = replace(batches(), source=Odd())[0], batches()[0]
+    assert odd.bad == wanted.bad == ("picture 2",)
+    assert odd.index_B.tolist() == wanted.index_B.tolist()
+    assert (odd.image_BCHW == wanted.image_BCHW).all()
+    with pytest.raises(DataError, match=r"picture 2: cannot be read, and the recipe refuses such pictures"):
+        replace(batches("refused"), source=Odd())[0]
+
+
+def test_evaluation_marks_pictures_that_cannot_be_converted_or_framed() -> None:
+    (batch,) = read(EvaluationBatches(Odd(), 7, PREPROCESS), range(1), 0)
+    assert batch.label_B.tolist() == [0, 1, -1, 1, -1, 1, 1]
+    assert batch.bad == ("picture 2", "picture 4")
+    assert not batch.image_BCHW[[2, 4]].any() and batch.image_BCHW[[1, 3, 5]].all()
+
+
+ORDERED: Counter[int] = Counter()  # how often each epoch was ordered
+
+
+@dataclass(frozen=True)
+class Counted(Shuffled):
+    def epoch_indices(self, labels: np.ndarray, seed: int, epoch: int) -> np.ndarray:
+        ORDERED[epoch] += 1
+        return super().epoch_indices(labels, seed, epoch)
+
+
+def in_order(order: Order) -> list[TrainingBatches | NumberedBatches]:
+    """Two pictures a batch and three batches an epoch, as pictures and as numbers."""
+    return [
+        TrainingBatches(Spotted(), Augment((Resize(),)), order, 3, 2, PREPROCESS),
+        NumberedBatches(Spotted.labels, order, 3, 2, np.array([0, 1, 3, 3, 4, 5, 6])),
+    ]
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_an_epoch_is_ordered_once(kind: int) -> None:
+    ORDERED.clear()
+    reader = in_order(Counted())[kind]
+    stand_ins = np.array([0, 1, 3, 3, 4, 5, 6])
+    for epoch in (0, 1, 4):
+        wanted = stand_ins[epoch_batches(Shuffled(), Spotted.labels, 3, epoch, 2)]
+        assert [reader[3 * epoch + row].index_B.tolist() for row in range(3)] == wanted.tolist()
+    assert ORDERED == {0: 1, 1: 1, 4: 1}
+    other = replace(reader, seed=4)[12].index_B.tolist()
+    assert other == stand_ins[epoch_batches(Shuffled(), Spotted.labels, 4, 4, 2)][0].tolist()
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_threads_at_different_epochs_share_a_reader(kind: int) -> None:
+    reader, alone = (in_order(Shuffled())[kind] for _ in range(2))
+    steps = [step for row in range(3) for step in range(row, 120, 3)] * 3
+    with ThreadPoolExecutor(4) as pool:
+        found = [batch.index_B.tolist() for batch in pool.map(reader.__getitem__, steps)]
+    assert found == [alone[step].index_B.tolist() for step in steps]
 
 
 @pytest.mark.parametrize("workers", [1, 2])

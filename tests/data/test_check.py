@@ -135,6 +135,21 @@ def test_pictures_that_cannot_be_read_are_named_by_what_ails_them(tmp_path: Path
     assert any(line.startswith("error: 1 pictures are broken or cut short (") for line in report.lines())
 
 
+def test_pictures_that_open_and_yet_cannot_be_shown_to_a_model_are_named(tmp_path: Path) -> None:
+    healthy(tmp_path)
+    Pillow.new("LAB", (7, 5)).save(tmp_path / "train" / "bee" / "lab.tif")
+    Pillow.new("RGB", (1, 200_000)).save(tmp_path / "val" / "ant" / "thin.png")
+    report = check(tmp_path)
+    assert not report.usable
+    for words, name in {
+        "1 pictures have colors that do not become both gray and RGB": "lab.tif",
+        "1 pictures are too thin to be resized to 224 x 224 pixels": "thin.png",
+    }.items():
+        finding = found(report, words)
+        assert finding.severity == "error" and finding.cure
+        assert [Path(place).name for place in finding.places] == [name]
+
+
 def test_unusual_pictures_are_noted(tmp_path: Path) -> None:
     healthy(tmp_path)
     folder = tmp_path / "train" / "ant"

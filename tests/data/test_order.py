@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from timm.data.distributed_sampler import RepeatAugSampler
 
-from frugalvit.data.order import Balanced, Order, Repeated, Shuffled, batch_indices, epoch_batches, steps_per_epoch
+from frugalvit.data.order import Balanced, Order, Repeated, Shuffled, epoch_batches, steps_per_epoch
 from frugalvit.data.randomness import Stream, numpy_generator
 from frugalvit.errors import DataError, SpecError
 from frugalvit.slots import choices
@@ -79,9 +79,9 @@ def test_the_batches_of_an_epoch_are_its_indices_without_the_incomplete_end(orde
     assert steps == order.length(530) // 60 == 8
     for epoch in (0, 1):
         indices = order.epoch_indices(known, 3, epoch)
-        found = [batch_indices(order, known, 3, epoch * steps + row, batch) for row in range(steps)]
-        assert np.array_equal(np.concatenate(found), indices[: steps * batch])
-        assert np.array_equal(np.stack(found), epoch_batches(order, known, 3, epoch, batch))
+        found = epoch_batches(order, known, 3, epoch, batch)
+        assert found.shape == (steps, batch)
+        assert np.array_equal(found.reshape(-1), indices[: steps * batch])
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: type(order).__name__)
@@ -89,13 +89,13 @@ def test_a_batch_larger_than_the_data_is_filled_by_starting_again(order: Order) 
     known = labels(7)
     assert steps_per_epoch(order, known, 17) == 1
     for step in range(3):
-        indices = batch_indices(order, known, 3, step, 17)
+        (indices,) = epoch_batches(order, known, 3, step, 17)
         epoch = order.epoch_indices(known, 3, step)
         assert indices.tolist() == [*epoch, *epoch, *epoch[:3]]
 
 
 def test_no_pictures_and_no_repetitions_are_refused() -> None:
     with pytest.raises(DataError, match="there are no pictures"):
-        batch_indices(Shuffled(), labels(0), 3, 0, 17)
+        epoch_batches(Shuffled(), labels(0), 3, 0, 17)
     with pytest.raises(SpecError, match="times: 0 is too small"):
         Repeated(0)

@@ -13,8 +13,9 @@ from tests.data.trees import arrays, class_folders, number_of, picture, write
 
 from frugalvit.data import arrays as array_files
 from frugalvit.data.arrays import ArrayFolder, Arrays
+from frugalvit.data.backing import afresh
 from frugalvit.data.folder import ImageFolder
-from frugalvit.data.split import apportioned, stratified
+from frugalvit.data.split import Picked, apportioned, stratified
 from frugalvit.data.table import LabelTable
 from frugalvit.errors import DataError, SpecError
 
@@ -171,11 +172,10 @@ def test_other_bytes_of_the_same_length_change_the_fingerprint(tmp_path: Path) -
     (tmp_path / "a").mkdir()
     for number in range(60):
         picture(number).save(tmp_path / "a" / f"{number:02d}.bmp")
-    source = ImageFolder(holdout=0).open("train", tmp_path)
-    found = {source.fingerprint()}
+    found = {ImageFolder(holdout=0).open("train", tmp_path).fingerprint()}
     for number in range(60):
         picture(number + 1).save(tmp_path / "a" / f"{number:02d}.bmp")
-        found.add(source.fingerprint())
+        found.add(ImageFolder(holdout=0).open("train", tmp_path).fingerprint())
     assert len({one.stat().st_size for one in (tmp_path / "a").iterdir()}) == 1
     assert len(found) == 61
 
@@ -194,9 +194,22 @@ def test_a_missing_file_changes_the_fingerprint_and_ends_nothing(tmp_path: Path)
     source = ImageFolder(holdout=0).open("train", tmp_path)
     before = source.fingerprint()
     (tmp_path / "a" / "000.jpg").unlink()
-    assert source.fingerprint() != before
+    assert afresh(source).fingerprint() != before
     with pytest.raises(DataError, match=r"000.jpg: there is no such file"):
         source.picture(0)
+
+
+def test_the_fingerprint_of_files_is_computed_once_and_anew_where_they_are_opened_anew(tmp_path: Path) -> None:
+    class_folders(tmp_path, {"a": 12, "b": 8})
+    part = ImageFolder(holdout=0.2).open("train", tmp_path)
+    assert isinstance(part, Picked)
+    before, data = part.fingerprint(), pickle.dumps(part)
+    for one in (tmp_path / "a").iterdir():
+        picture(300, 70, 50).save(one, "PNG")
+    again = ImageFolder(holdout=0.2).open("train", tmp_path).fingerprint()
+    assert part.fingerprint() == before != again
+    assert again == afresh(part).fingerprint() == pickle.loads(data).fingerprint()
+    assert part.fingerprint() == before
 
 
 def test_pictures_of_every_kind_are_read_and_a_cut_one_is_named(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import resource
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -25,9 +25,10 @@ from PIL import Image as Pillow
 from tests.data.trees import class_folders, number_of, picture
 
 from frugalvit.data import arrays, files, store_build
-from frugalvit.data.ahead import Ahead, Reading, advice, ahead
+from frugalvit.data.ahead import Reading, advice, ahead
 from frugalvit.data.arrays import Arrays
 from frugalvit.data.augment import Augment, Flip, ResizedCrop, deit_augment
+from frugalvit.data.backing import afresh
 from frugalvit.data.batch import Batch
 from frugalvit.data.batches import EvaluationBatches, TrainingBatches, read
 from frugalvit.data.files import Files, pictures_in
@@ -38,8 +39,8 @@ from frugalvit.data.preprocess import MODES, Preprocess
 from frugalvit.data.source import Source
 from frugalvit.data.split import Picked
 from frugalvit.data.store import Store, as_stored, default_place, open_store, opened_for
-from frugalvit.data.store_build import OneByOne, build_store, open_or_build
-from frugalvit.data.store_device import ManySizes, OneSize, group_memory, to_device
+from frugalvit.data.store_build import Chunks, Decoder, OneByOne, built, open_or_build
+from frugalvit.data.store_device import group_memory, to_device
 from frugalvit.data.store_files import FORMAT, StaleStore, alone, checksum
 from frugalvit.errors import DataError, SpecError
 
@@ -88,8 +89,11 @@ def stored(
     limit: int | None = None,
     workers: int = 0,
     progress: Callable[[int, int], None] = quiet,
+    decoder: Decoder = OneByOne(),
 ) -> Store:
-    return build_store(source, path, mode=mode, limit=limit, workers=workers, progress=progress)
+    """Built anew, also where there is one that could be opened."""
+    with alone(path):
+        return built(Chunks(source, mode, limit, decoder), source.fingerprint(), path, workers, progress)
 
 
 def reopened(source: Source, path: Path, progress: Callable[[int, int], None] = refused) -> Store:
@@ -97,7 +101,7 @@ def reopened(source: Source, path: Path, progress: Callable[[int, int], None] = 
 
 
 def fresh(source: Source, path: Path, mode: str = "RGB", limit: int | None = None, decoder: str = "pillow") -> Store:
-    return opened_for(source, source.fingerprint(), path, mode=mode, limit=limit, decoder=decoder)
+    return opened_for(source, afresh(source).fingerprint(), path, mode=mode, limit=limit, decoder=decoder)
 
 
 def files_of(folder: Path) -> list[str]:
@@ -218,7 +222,6 @@ def test_stores_of_one_picture_and_of_none_can_be_read(tmp_path: Path, count: in
     assert store.classes == source.classes
     assert len(reopened(source, tmp_path / "store.json")) == count
     assert len(pickle.loads(pickle.dumps(store))) == count
-    assert to_device(store, torch.device("cpu"))[0] is not None
 
 
 def test_a_picture_whose_colors_cannot_be_converted_counts_as_unreadable(tmp_path: Path) -> None:
@@ -230,6 +233,20 @@ def test_a_picture_whose_colors_cannot_be_converted_counts_as_unreadable(tmp_pat
     assert list(store.unreadable) == [1]
     assert store.unreadable[1].startswith("LAB does not become L")
     assert fresh(source, tmp_path / "store.json", "L").same_size() == (5, 7)
+
+
+def test_a_picture_whose_colors_cannot_be_converted_gives_the_same_batches_from_files_and_from_a_store(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for number in range(4):
+        picture(number).save(tmp_path / "a" / f"{number}.tif")
+    Pillow.new("LAB", (7, 5)).save(tmp_path / "a" / "1.tif")
+    source = ImageFolder(holdout=0).open("train", tmp_path)
+    both = source, stored(source, tmp_path / "store.json", "L")
+    preprocess = Preprocess(5, 7, (0.5,), (0.5,))
+    plain, kept = (TrainingBatches(one, augment_for("L"), Shuffled(), 3, 4, preprocess)[0] for one in both)
+    assert plain.bad == (source.name(1),)
+    assert_equal_batches(plain, kept)
+    assert_equal_batches(*(EvaluationBatches(one, 4, preprocess)[0] for one in both))
 
 
 def test_where_nothing_can_be_read_nothing_is_stored(tmp_path: Path) -> None:
@@ -249,7 +266,7 @@ def test_progress_is_told_from_nothing_to_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("mode", "limit", "workers"), [("RBG", None, 0), ("RGB", 0, 0), ("RGB", None, -1)])
 def test_impossible_stores_are_refused(tmp_path: Path, mode: str, limit: int | None, workers: int) -> None:
     with pytest.raises(SpecError, match=r"mode: there is no mode 'RBG'. Did you mean|is too small. Use"):
-        stored(toy_arrays(), tmp_path / "s", mode, limit, workers)
+        open_or_build(toy_arrays(), tmp_path / "s", mode=mode, limit=limit, workers=workers, progress=quiet)
 
 
 def test_names_of_any_bytes_are_kept(tmp_path: Path) -> None:
@@ -340,7 +357,7 @@ def test_files_that_are_written_anew_are_stored_anew_though_none_of_them_is_look
     before = source.fingerprint()
     stored(source, path)
     picture(77).save(folder / "02.bmp")  # spots are 0, 4, 8, ...
-    assert source.fingerprint() == before
+    assert afresh(source).fingerprint() == before
     with pytest.raises(StaleStore, match=r"store\.json: is of files that have been written since\. Build it again"):
         fresh(source, path)
     done: list[int] = []
@@ -427,6 +444,21 @@ def test_pictures_that_change_while_they_are_stored_are_not_stored(tmp_path: Pat
     with pytest.raises(DataError, match="changed while they were being stored"):
         stored(source, tmp_path / "store.json", progress=meddle)
     assert "store.json" not in files_of(tmp_path)
+
+
+def test_a_picture_that_changes_while_it_is_stored_and_keeps_its_length_and_time_is_noticed(tmp_path: Path) -> None:
+    file = tmp_path / "pictures" / "a" / "0.bmp"
+    file.parent.mkdir(parents=True)
+    picture(0).save(file)
+    times = file.stat().st_atime_ns, file.stat().st_mtime_ns
+    source = Picked(ImageFolder(holdout=0).open("train", tmp_path / "pictures"), np.array([0]))
+
+    def meddle(done: int, total: int) -> None:
+        picture(1).save(file)
+        os.utime(file, ns=times)
+
+    with pytest.raises(DataError, match="changed while they were being stored"):
+        stored(source, tmp_path / "store.json", progress=meddle)
 
 
 def test_a_mapped_array_that_is_saved_anew_while_it_is_stored_is_not_stored(tmp_path: Path) -> None:
@@ -716,25 +748,17 @@ def test_a_store_travels_without_its_pixels(tmp_path: Path) -> None:
 def test_a_store_of_one_size_fits_into_memory_as_one_tensor(tmp_path: Path) -> None:
     source = toy_arrays()
     kept, words = to_device(stored(source, tmp_path / "s"), torch.device("cpu"), free=2 * 2415)
-    assert isinstance(kept, OneSize)
+    assert kept is not None
     assert kept.image_NCHW.shape == (23, 3, 5, 7)
     np.testing.assert_array_equal(kept.image_NCHW.permute(0, 2, 3, 1).numpy(), source.images)
     assert kept.image_NCHW.is_contiguous()
-    assert kept.label_N.tolist() == source.labels.tolist()
-    assert kept.readable_N.all()
     assert words == "all 0.0 MB of pictures are kept on cpu."
 
 
-def test_a_store_of_several_sizes_fits_into_memory_as_a_row(tmp_path: Path) -> None:
+def test_a_store_of_several_sizes_is_no_tensor(tmp_path: Path) -> None:
     store = stored(odd_pictures(tmp_path / "pictures"), tmp_path / "s")
-    kept, _ = to_device(store, torch.device("cpu"))
-    assert isinstance(kept, ManySizes)
-    assert kept.readable_N.tolist() == [True] * 12 + [False] * 3
-    for index in range(12):
-        image_HWC = kept.picture(index).permute(1, 2, 0).numpy()
-        np.testing.assert_array_equal(image_HWC, np.asarray(store.picture(index)))
-        assert (int(kept.height_N[index]), int(kept.width_N[index])) == image_HWC.shape[:2]
-    assert kept.offset_N.tolist() == store.offsets[:-1].tolist()
+    with pytest.raises(DataError, match="its pictures have several sizes, so they are no array"):
+        to_device(store, torch.device("cpu"))
 
 
 def test_a_store_that_does_not_fit_stays_on_disk_and_says_why(tmp_path: Path) -> None:
@@ -762,25 +786,6 @@ def test_reading_ahead_gives_the_batches_of_a_plain_reader(tmp_path: Path, worke
     reader = ahead(batches, range(2, 7), workers, torch.device("cpu"))
     for one, two in zip(read(batches, range(2, 7), 0), reader, strict=True):
         assert_equal_batches(one, two)
-    assert 0 < reader.share <= 1
-    assert reader.waited <= reader.total
-
-
-def test_the_time_spent_waiting_is_counted() -> None:
-    now = 0.0
-
-    def slow() -> Iterator[Batch]:
-        nonlocal now
-        for _ in range(3):
-            now += 2.0
-            yield Batch(torch.zeros(1, 1, 1, 1), torch.zeros(1), torch.zeros(1))
-
-    reader = Ahead(slow(), torch.device("cpu"), clock=lambda: now)
-    for _ in reader:
-        now += 6.0
-    assert (reader.waited, reader.total, reader.share) == (6.0, 24.0, 0.25)
-    reader.restart()
-    assert (reader.waited, reader.total, reader.share) == (0.0, 0.0, 0.0)
 
 
 @pytest.mark.gpu
@@ -840,7 +845,7 @@ def test_without_a_cuda_device_pillow_decodes(tmp_path: Path, monkeypatch: pytes
 def test_what_a_device_decodes_is_stored_under_another_fingerprint(tmp_path: Path) -> None:
     source = odd_pictures(tmp_path / "pictures")
     decoder = GpuJpeg("cpu")  # torchvision's own decoder on the CPU has the same face
-    store = build_store(source, tmp_path / "s", mode="RGB", limit=None, workers=2, progress=quiet, decoder=decoder)
+    store = stored(source, tmp_path / "s", workers=2, decoder=decoder)
     assert store.decoder == "nvjpeg"
     assert store.fingerprint() != source.fingerprint() == store.origin
     for index in range(12):
@@ -858,16 +863,14 @@ def test_arrays_are_stored_without_a_detour_and_as_picture_by_picture(
     source: Source = Arrays(images, np.arange(20) % 4, list("abcd"), "noise")
     if part == "picked":
         source = Picked(source, np.array([7, 3, 19, 0, 4]))
-    direct = build_store(source, tmp_path / "direct", mode=mode, limit=limit, workers=0, progress=lambda *_: None)
+    direct = stored(source, tmp_path / "direct", mode, limit)
     monkeypatch.setattr(store_build, "stacked", lambda *_: None)
-    detour = build_store(source, tmp_path / "detour", mode=mode, limit=limit, workers=0, progress=lambda *_: None)
+    detour = stored(source, tmp_path / "detour", mode, limit)
     assert direct.same_size() == detour.same_size() == (9, 7)
     assert np.array_equal(direct.array(), detour.array()) and len(direct) == len(source)
 
 
 def test_arrays_that_must_shrink_go_picture_by_picture(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (5, 12, 16, 3), dtype=np.uint8)
-    store = build_store(
-        Arrays(images, np.zeros(5), ["a"], "noise"), tmp_path / "small", mode="RGB", limit=6, workers=0, progress=print
-    )
+    store = stored(Arrays(images, np.zeros(5), ["a"], "noise"), tmp_path / "small", limit=6)
     assert store.same_size() == (6, 8)

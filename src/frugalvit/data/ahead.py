@@ -1,8 +1,7 @@
-"""Batches decoded by worker processes and copied to the device ahead of their use, with the time spent waiting for them."""
+"""Batches decoded by worker processes and copied to the device ahead of their use, and advice for those who wait for them."""
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -20,38 +19,20 @@ WAITING = 0.1  # the share of the time above which advice is due
 
 
 class Ahead:
-    """An iterator over batches on a device that counts the seconds its caller waits (`waited`, of `total`)."""
+    """An iterator over batches on a device, the next ones of which are on their way."""
 
-    def __init__(self, reader: Iterator[Batch], device: torch.device, clock: Callable[[], float] = time.perf_counter):
-        self.reader, self.device, self.clock = reader, device, clock
+    def __init__(self, reader: Iterator[Batch], device: torch.device):
+        self.reader, self.device = reader, device
         self.side = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.coming: deque[tuple[Batch, torch.cuda.Event | None]] = deque()
-        self.waited = 0.0
-        self.began = clock()
-
-    @property
-    def total(self) -> float:
-        return self.clock() - self.began
-
-    @property
-    def share(self) -> float:
-        """Of the time since this was made, or since `restart`, that was spent waiting."""
-        total = self.total
-        return self.waited / total if total > 0 else 0.0
-
-    def restart(self) -> None:
-        """Count from now on."""
-        self.began, self.waited = self.clock(), 0.0
 
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
-        asked = self.clock()
         depth = DEPTH if self.side is not None else 1  # without a stream there is nothing to overlap
         while len(self.coming) < depth and (batch := next(self.reader, None)) is not None:
             self.coming.append(self.sent(batch))
-        self.waited += self.clock() - asked
         if not self.coming:
             raise StopIteration
         batch, arrived = self.coming.popleft()

@@ -32,6 +32,8 @@ class Arrays:
         self.labels = np.asarray(labels, dtype=np.int64)
         self.classes = tuple(classes)
         self.place = place  # for messages: a file or the data set's name
+        if len(self.labels) != len(images):
+            raise DataError(f"{len(self.labels)} labels for {len(images)} pictures. Give one a picture.", path=place)
 
     def __len__(self) -> int:
         return len(self.images)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
+from copy import copy
 
 import numpy as np
 
@@ -29,6 +30,16 @@ def written(source: Source) -> str:
         except OSError:
             digest.update(b"missing\n")
     return digest.hexdigest()
+
+
+def afresh(source: Source) -> Source:
+    """The same source without the fingerprint that it keeps, so that files are looked at again."""
+    if not isinstance(source, (Picked, Files)):
+        return source
+    found = copy(source)
+    if isinstance(found, Picked):
+        found.source = afresh(found.source)
+    return found
 
 
 def files_behind(source: Source, index_N: np.ndarray) -> Iterable[str]:

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from frugalvit.data.augment import Augment
 from frugalvit.data.batch import Batch
-from frugalvit.data.order import Order, batch_indices
-from frugalvit.data.preprocess import Preprocess
+from frugalvit.data.order import LastEpoch, Order, epoch_batches, steps_per_epoch
+from frugalvit.data.preprocess import Preprocess, in_mode
 from frugalvit.data.randomness import Stream, numpy_generator
 from frugalvit.data.source import Source
 from frugalvit.errors import DataError
@@ -35,19 +35,26 @@ class TrainingBatches(Dataset[Batch]):
     batch: int
     preprocess: Preprocess
     unreadable: Literal["replaced", "refused"] = "replaced"
+    last: LastEpoch[np.ndarray] = field(default_factory=LastEpoch, init=False, repr=False, compare=False)
 
     def __getitem__(self, step: int) -> Batch:
-        wanted = batch_indices(self.order, self.source.labels, self.seed, step, self.batch)
+        number, row = divmod(step, steps_per_epoch(self.order, self.source.labels, self.batch))
+        wanted = self.last.rows(number, self.epoch)[row]
         pictures, bad, used = [], [], []
         for position, index in enumerate(wanted):
-            picture, place, missed = readable(self.source, int(index), 1 if self.unreadable == "refused" else len(self.source))
+            tries = 1 if self.unreadable == "refused" else len(self.source)
+            picture, place, missed = readable(self.source, int(index), tries, self.preprocess.mode)
             bad += missed
             used.append(place)
             draw = numpy_generator(self.seed, step, Stream.AUGMENT, position)
             size = self.preprocess.height, self.preprocess.width
-            pictures.append(self.augment.apply(picture.convert(self.preprocess.mode), *size, draw))
+            pictures.append(self.augment.apply(picture, *size, draw))
         indices = np.array(used)
         return stacked(pictures, self.source.labels[indices], indices, tuple(bad))
+
+    def epoch(self, number: int) -> np.ndarray:
+        """indices_SB, a row a batch."""
+        return epoch_batches(self.order, self.source.labels, self.seed, number, self.batch)
 
 
 @dataclass(frozen=True)
@@ -67,22 +74,26 @@ class EvaluationBatches(Dataset[Batch]):
         for index in indices:
             label = int(self.source.labels[index])
             try:
-                picture = self.source.picture(int(index))
+                picture = self.preprocess.framed(self.source.picture(int(index)))
             except DataError:
                 picture, label = Pillow.new(self.preprocess.mode, (self.preprocess.width, self.preprocess.height)), -1
                 bad.append(self.source.name(int(index)))
-            pictures.append(self.preprocess.framed(picture))
+            pictures.append(picture)
             labels.append(label)
         return stacked(pictures, np.array(labels), indices, tuple(bad))
 
 
-def readable(source: Source, index: int, tries: int) -> tuple[Pillow.Image, int, list[str]]:
-    """The picture, or the next one of the source that can be read; its place; and the names of those that cannot."""
+def readable(source: Source, index: int, tries: int, mode: str | None = None) -> tuple[Pillow.Image, int, list[str]]:
+    """The picture, or the next one of the source that can be read; its place; and the names of those that cannot.
+
+    It is converted to `mode`, and what cannot be converted cannot be read. None leaves it in its own.
+    """
     bad: list[str] = []
     for offset in range(tries):
         place = (index + offset) % len(source)
         try:
-            return source.picture(place), place, bad
+            picture = source.picture(place)
+            return picture if mode is None else in_mode(picture, mode), place, bad
         except DataError:
             bad.append(source.name(place))
     if tries == 1:

@@ -26,6 +26,8 @@ UNREADABLE = {
     "empty": ("are empty files", "Copy them again, or delete them."),
     "not a picture": ("are no pictures, whatever their names say", "Delete them, or replace them by pictures."),
     "broken": ("are broken or cut short", "Copy them again, or delete them."),
+    "colors": ("have colors that do not become both gray and RGB, such as LAB", "Save them as RGB, or delete them."),
+    "thin": ("are too thin to be resized to 224 x 224 pixels", "Cut them, or delete them."),
 }
 STORED = {
     "CMYK": "Their colors are converted to RGB; look at a few, since print profiles are ignored.",

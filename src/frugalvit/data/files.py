@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,14 @@ class Files:
     def fingerprint(self) -> str:
         """Of class names, labels, the names below the root and the lengths of all files, and the first MiB of some.
 
+        It is of the files as they are when it is first asked for, and computed once: whoever opens them anew sees a change.
         Folders that were moved or copied keep theirs: no times enter. Not noticed is a file that changes and keeps its length,
         unless it is among the `SAMPLED` whose bytes are read; of up to so many files, all are. A missing file has length -1.
         """
+        return self.digest
+
+    @cached_property
+    def digest(self) -> str:
         digest = hashlib.blake2b(repr(self.classes).encode(), digest_size=8)
         for index, name in enumerate(self.names):
             try:
@@ -62,6 +68,9 @@ class Files:
             with contextlib.suppress(OSError), self.path(index).open("rb") as file:
                 digest.update(file.read(BEGINNING))
         return digest.hexdigest()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "digest"}  # the files may be others by then
 
 
 def spread(count: int, most: int) -> list[int]:

@@ -11,13 +11,15 @@ from PIL import Image as Pillow
 from PIL import UnidentifiedImageError
 
 from frugalvit.data.files import Files
-from frugalvit.data.preprocess import opened
+from frugalvit.data.preprocess import MODES, Preprocess, in_mode, opened
 from frugalvit.data.source import Source
 from frugalvit.data.split import Picked
+from frugalvit.errors import DataError
 
 ORIENTATION = 0x0112  # the EXIF tag; 1 is upright
 KINDS = {"RGB": "color", "L": "gray", "P": "palette", "PA": "palette", "1": "black and white", "LA": "alpha", "La": "alpha"}
 KINDS |= {"RGBA": "alpha", "RGBa": "alpha"}
+USUAL = Preprocess(224, 224, (0.5,) * 3, (0.5,) * 3)  # a check knows no model, and most take pictures of this size
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Look:
     rotated: bool  # by its EXIF
     frames: int
     digest: str  # of its bytes
-    problem: str = ""  # "missing", "empty", "not a picture" or "broken"
+    problem: str = ""  # "missing", "empty", "not a picture", "broken", "colors" or "thin"
 
 
 def look(source: Source, index: int) -> Look:
@@ -44,7 +46,8 @@ def look(source: Source, index: int) -> Look:
             return at_file(source.path(index))
         picture = source.picture(index)
         digest = hashlib.blake2b(picture.tobytes(), digest_size=16).hexdigest()
-        return Look(*picture.size, kind_of(picture.mode), False, 1, digest)
+        problem = unfit(picture)
+        return unreadable(problem, digest) if problem else Look(*picture.size, kind_of(picture.mode), False, 1, digest)
 
 
 def at_file(path: Path) -> Look:
@@ -57,13 +60,29 @@ def at_file(path: Path) -> Look:
         with Pillow.open(path) as file:
             kind, frames = kind_of(file.mode), getattr(file, "n_frames", 1)
             rotated = file.getexif().get(ORIENTATION, 1) in range(2, 9)
-        return Look(*opened(path).size, kind, rotated, frames, digest)
+        picture = opened(path)
+        problem = unfit(picture)
+        return unreadable(problem, digest) if problem else Look(*picture.size, kind, rotated, frames, digest)
     except FileNotFoundError:
         return unreadable("missing", digest)
     except UnidentifiedImageError:
         return unreadable("not a picture", digest)
     except Exception:  # decoders fail in many ways, and one picture must not end the check
         return unreadable("broken", digest)
+
+
+def unfit(picture: Pillow.Image) -> str:
+    """Why models cannot be shown a picture that opens; empty where they can."""
+    try:
+        for mode in MODES.values():
+            in_mode(Pillow.new(picture.mode, (1, 1)), mode)
+    except DataError:
+        return "colors"
+    try:
+        USUAL.covering(*picture.size)
+    except DataError:
+        return "thin"
+    return ""
 
 
 def unreadable(problem: str, digest: str) -> Look:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from frugalvit.data.batch import Batch
-from frugalvit.data.order import Order, epoch_batches, steps_per_epoch
+from frugalvit.data.order import LastEpoch, Order, epoch_batches, steps_per_epoch
 
 NOTHING = torch.empty(0, dtype=torch.uint8)
 
@@ -29,14 +29,11 @@ class NumberedBatches(Dataset[Batch]):
     batch: int
     readable_N: np.ndarray
     names: dict[int, str] = field(default_factory=dict)  # of those that cannot be read
-    epochs: dict[int, tuple[np.ndarray, Tensor, Tensor]] = field(default_factory=dict)  # the one read last
+    last: LastEpoch[tuple[np.ndarray, Tensor, Tensor]] = field(default_factory=LastEpoch, init=False, repr=False)
 
     def __getitem__(self, step: int) -> Batch:
         number, row = divmod(step, self.per_epoch)
-        if number not in self.epochs:
-            self.epochs.clear()
-            self.epochs[number] = self.epoch(number)
-        wanted_SB, index_SB, label_SB = self.epochs[number]
+        wanted_SB, index_SB, label_SB = self.last.rows(number, self.epoch)
         bad = tuple(self.names[int(index)] for index in wanted_SB[row] if int(index) in self.names) if self.names else ()
         return Batch(NOTHING, label_SB[row], index_SB[row], bad=bad)
 

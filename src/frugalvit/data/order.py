@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from frugalvit.data.bounds import require_at_least
 from frugalvit.data.randomness import Stream, numpy_generator
 from frugalvit.errors import DataError
+
+Rows = TypeVar("Rows")
 
 ROUND = 256  # DeiT rounds an epoch down to a multiple of it
 
@@ -78,10 +82,18 @@ def epoch_batches(order: Order, labels: np.ndarray, seed: int, epoch: int, batch
     return np.resize(order.epoch_indices(labels, seed, epoch), (steps, batch))
 
 
-def batch_indices(order: Order, labels: np.ndarray, seed: int, step: int, batch: int) -> np.ndarray:
-    """The pictures of one batch. It orders the whole epoch; a loader keeps the epoch's rows (`epoch_batches`)."""
-    epoch, row = divmod(step, steps_per_epoch(order, labels, batch))
-    return epoch_batches(order, labels, seed, epoch, batch)[row]
+class LastEpoch(Generic[Rows]):
+    """What was made of the epoch that was asked for last, since to order one takes long. Threads may share it."""
+
+    def __init__(self) -> None:
+        self.kept: tuple[int, Rows] | None = None
+
+    def rows(self, epoch: int, made: Callable[[int], Rows]) -> Rows:
+        """The rows that `made` gives for an epoch, or gave already."""
+        kept = self.kept  # once: another thread may put another epoch there
+        if kept is None or kept[0] != epoch:
+            kept = self.kept = epoch, made(epoch)
+        return kept[1]
 
 
 Order = Shuffled | Repeated | Balanced

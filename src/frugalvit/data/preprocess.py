@@ -60,7 +60,7 @@ class Preprocess:
         Rows are resized first, then columns: Pillow by itself begins with either, as its version and the sizes say, and rounds
         between them.
         """
-        picture = picture.convert(self.mode).convert(WEIGHTED.get(self.mode, self.mode))
+        picture = in_mode(picture, self.mode).convert(WEIGHTED.get(self.mode, self.mode))
         wide, high = self.covering(picture.width, picture.height)
         left, top = round((wide - self.width) / 2), round((high - self.height) / 2)
         by = FILTERS[self.interpolation]
@@ -122,6 +122,14 @@ def upright(picture: Pillow.Image) -> Pillow.Image:
         return turned.convert("RGBA")
     turned.load()
     return turned
+
+
+def in_mode(picture: Pillow.Image, mode: str) -> Pillow.Image:
+    """The picture in another of Pillow's modes. A DataError where its colors cannot be converted, as LAB to gray."""
+    try:
+        return picture.convert(mode)
+    except ValueError as error:
+        raise DataError(f"{picture.mode} does not become {mode} ({error}). Save it as RGB.") from error
 
 
 def from_array(array: np.ndarray) -> Pillow.Image:

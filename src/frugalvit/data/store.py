@@ -12,7 +12,7 @@ from PIL import Image as Pillow
 
 from frugalvit.data.backing import written
 from frugalvit.data.files import spread
-from frugalvit.data.preprocess import from_array
+from frugalvit.data.preprocess import from_array, in_mode
 from frugalvit.data.source import Source
 from frugalvit.data.store_files import Header, StaleStore, map_pixels, read_header
 from frugalvit.errors import DataError
@@ -140,7 +140,7 @@ def refuse_other_pixels(store: Store, source: Source, index: int) -> None:
 
 def as_stored(picture: Pillow.Image, mode: str, limit: int | None) -> Pillow.Image:
     """In the store's mode, and shrunk (bicubic, antialiased) so that the shorter side has at most `limit` pixels."""
-    picture = picture.convert(mode)
+    picture = in_mode(picture, mode)
     shorter = min(picture.size)
     if limit is None or shorter <= limit:
         return picture

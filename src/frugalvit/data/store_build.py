@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from frugalvit.data.arrays import Arrays
-from frugalvit.data.backing import written
+from frugalvit.data.backing import afresh, written
 from frugalvit.data.batches import as_worker
 from frugalvit.data.bounds import require_at_least
 from frugalvit.data.files import spread
@@ -143,8 +143,8 @@ class Chunks(Dataset[Chunk]):
     def as_stored(self, picture: Pillow.Image) -> Pillow.Image | str:
         try:
             return as_stored(picture, self.mode, self.limit)
-        except ValueError as error:  # colors that Pillow cannot convert, such as LAB
-            return f"{picture.mode} does not become {self.mode}: {error}"
+        except DataError as error:
+            return error.problem
 
 
 def stacked(source: Source, index_N: np.ndarray) -> np.ndarray | None:
@@ -168,7 +168,11 @@ def open_or_build(
     progress: Progress,
     decoder: Decoder = OneByOne(),
 ) -> Store:
-    """The store at `path` if it is of this source, mode and limit; else it is built there. Another builder is waited for."""
+    """The store at `path` if it is of this source, mode and limit; else it is built there. Another builder is waited for.
+
+    Pictures whose shorter side exceeds `limit` are shrunk to it; None keeps all pixels. `progress` is told how many are done,
+    of how many. Memory stays within a few chunks a process, whatever the size of the data set.
+    """
     refuse_impossible(mode, limit, workers)
     fingerprint = source.fingerprint()
 
@@ -182,27 +186,8 @@ def open_or_build(
             try:
                 return opened()
             except StaleStore:
-                return built(Chunks(source, mode, limit, decoder), fingerprint, path, workers, progress)
-
-
-def build_store(
-    source: Source,
-    path: Path,
-    *,
-    mode: str,
-    limit: int | None,
-    workers: int,
-    progress: Progress,
-    decoder: Decoder = OneByOne(),
-) -> Store:
-    """Decode every picture of a source once, into a store at `path`, in place of one that is there.
-
-    Pictures whose shorter side exceeds `limit` are shrunk to it; None keeps all pixels. `progress` is told how many are done,
-    of how many. Memory stays within a few chunks a process, whatever the size of the data set.
-    """
-    refuse_impossible(mode, limit, workers)
-    with alone(path):
-        return built(Chunks(source, mode, limit, decoder), source.fingerprint(), path, workers, progress)
+                current = afresh(source)  # which may be what made the store stale
+                return built(Chunks(current, mode, limit, decoder), current.fingerprint(), path, workers, progress)
 
 
 def refuse_impossible(mode: str, limit: int | None, workers: int) -> None:
@@ -240,7 +225,7 @@ def built(chunks: Chunks, fingerprint: str, path: Path, workers: int, progress: 
             length += len(chunk.pixels)
             progress(len(sizes), total)
         refuse_useless(unreadable, total)
-        if written(source) != before or source.fingerprint() != fingerprint:
+        if written(source) != before or afresh(source).fingerprint() != fingerprint:
             raise DataError("the pictures changed while they were being stored. Start again.", path=str(path))
         with writing(path):
             file.keep()

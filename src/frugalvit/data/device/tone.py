@@ -12,10 +12,16 @@ LUMA = (19595, 38470, 7471)  # ITU-R 601 in units of 2⁻¹⁶, as Pillow has it
 
 
 def histogram(image_BCHW: Tensor) -> Tensor:
-    """count_BCV: how often each value occurs. Whole numbers, so the order of adding leaves no trace."""
-    value_BCN = image_BCHW.flatten(2).to(torch.int64)
-    count_BCV = torch.zeros((*image_BCHW.shape[:2], 256), dtype=torch.int32, device=image_BCHW.device)
-    return count_BCV.scatter_add(2, value_BCN, torch.ones_like(value_BCN, dtype=torch.int32))
+    """count_BCV: how often each value occurs. Whole numbers, so the order of adding leaves no trace.
+
+    Counted along one axis: along several, torch would copy strides from the host where it must be deterministic, which a
+    capture forbids.
+    """
+    value_PN = image_BCHW.flatten(2).flatten(0, 1).to(torch.int64)
+    place_PN = value_PN + 256 * torch.arange(len(value_PN), device=image_BCHW.device)[:, None]
+    count_X = torch.zeros(256 * len(value_PN), dtype=torch.int32, device=image_BCHW.device)
+    count_X = count_X.scatter_add(0, place_PN.flatten(), torch.ones_like(place_PN, dtype=torch.int32).flatten())
+    return count_X.view(*image_BCHW.shape[:2], 256)
 
 
 def stretches() -> Tensor:
