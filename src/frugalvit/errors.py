@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -41,6 +42,9 @@ class WeightsError(FrugalError):
 
 class WeightsNotice(UserWarning):
     """Weights were loaded, but not as they lie in the file: resampled positions, a fresh head."""
+
+
+NOTICING = threading.Lock()  # to hear or hush a notice: what warnings do is one for all threads
 
 
 def join(step: str, rest: str) -> str:

@@ -13,13 +13,15 @@ import pytest
 import timm
 import torch
 
+from frugalvit.data.preprocess import Preprocess
+from frugalvit.deploy.classifier import Classifier, ClassifierSpec
 from frugalvit.errors import WeightsError
 from frugalvit.nn.model import Model
 from frugalvit.weights.fetch import download, fetch
 from frugalvit.weights.files import write_safetensors
-from frugalvit.weights.load import export_weights
+from frugalvit.weights.load import export_weights, load_weights
 from frugalvit.weights.published import Published, published, released
-from frugalvit.zoo.find import models
+from frugalvit.zoo.find import model, models
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -58,6 +60,7 @@ def broken_host(tmp_path: Path) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")  # for released files, of a host here; the hub's are patched below
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
@@ -119,6 +122,19 @@ def test_offline_the_error_names_the_file_and_its_place(tmp_path: Path, host: st
     assert download(entry(f"{host}gone.pth", b"weights")) == place
 
 
+def test_where_downloads_are_forbidden_nothing_is_asked_for(tmp_path: Path, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file.pth").write_bytes(b"weights")
+    file, place = entry(f"{host}file.pth", b"weights"), tmp_path / "torch" / "hub" / "checkpoints" / "file.pth"
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(WeightsError, match=r"cannot be downloaded \(HF_HUB_OFFLINE is set\)\. Fetch http.* place it at"):
+        download(file)
+    assert not place.exists()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    download(file)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert download(file) == place
+
+
 def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "mine.pth").write_bytes(b"")
     assert fetch(str(tmp_path / "mine.pth")).path == tmp_path / "mine.pth"
@@ -144,6 +160,32 @@ def test_files_placed_by_hand_stand_for_a_hub_name(tmp_path: Path, toy_vit: Mode
     found = fetch("hf-hub:me/mine")
     assert (found.path, found.origin) == (place / "model.safetensors", origin)
     assert (found.classes, found.names) == (9, LABELS)
+
+
+def test_a_folder_that_timm_saved_is_read_as_timms(tmp_path: Path) -> None:
+    theirs = timm.create_model("vit_tiny_patch16_224", depth=2, num_classes=9)
+    timm.models.save_for_hf(theirs, tmp_path / "theirs", safe_serialization=True)
+    found = fetch(str(tmp_path / "theirs"))
+    assert (found.path, found.origin, found.classes) == (tmp_path / "theirs" / "model.safetensors", "timm", 9)
+    module = model("vit_tiny_patch16_224", "depth=2", classes=9).build()
+    load_weights(module, found.path, found.origin)
+    assert torch.equal(module.state_dict()["tokenizer.weight"], theirs.state_dict()["patch_embed.proj.weight"])
+
+
+def test_a_folder_is_ours_only_where_it_says_so(tmp_path: Path, toy_vit: Model) -> None:
+    write_safetensors(tmp_path / "theirs" / "model.safetensors", export_weights(toy_vit.build(), "timm"))
+    assert fetch(str(tmp_path / "theirs")).origin == ""
+    (tmp_path / "theirs" / "config.json").write_text('{"model_type": "bert"}')
+    assert fetch(str(tmp_path / "theirs")).origin == ""
+    ours = Classifier(ClassifierSpec(toy_vit, Preprocess(20, 28, (0.5,) * 3, (0.5,) * 3), LABELS), toy_vit.build())
+    assert fetch(str(ours.save(tmp_path / "ours"))).origin == "frugalvit"
+    (tmp_path / "ours" / "config.json").unlink()
+    assert fetch(str(tmp_path / "ours")).origin == "frugalvit"
+
+
+def test_a_folder_without_weights_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match=r"there is no model\.safetensors in this folder, and no checkpoint of a run\. Give"):
+        fetch(str(tmp_path))
 
 
 def test_a_hub_name_offline_says_what_to_place_where(tmp_path: Path) -> None:

@@ -89,6 +89,54 @@ def test_the_arguments_that_trainers_leave_in_checkpoints_are_let_in(tmp_path: P
     assert read_file(tmp_path / "deit.pth")["args"].lr == 0.1
 
 
+def test_the_numbers_and_paths_that_trainers_leave_in_checkpoints_are_let_in(tmp_path: Path) -> None:
+    kinds = (np.float64, np.float32, np.float16, np.int64, np.int8, np.uint16, np.bool_, ">f8")
+    numbers = {str(kind): np.array([1], kind)[0] for kind in kinds}
+    torch.save({"model": {"a": torch.zeros(3)}, **numbers, "out": tmp_path, "kind": np.dtype("f4")}, tmp_path / "own.pth")
+    before = torch.serialization.get_safe_globals()
+    found = read_file(tmp_path / "own.pth")
+    assert {name: found[name] for name in numbers} == dict.fromkeys(numbers, 1)
+    assert str(found["out"]) == str(tmp_path)
+    assert torch.serialization.get_safe_globals() == before
+
+
+class Scalar:
+    """Pickled as a numpy scalar of a kind and with contents of one's choice."""
+
+    def __init__(self, kind: object, data: object):
+        self.made = kind, data
+
+    def __reduce__(self):
+        return np.float64(0).__reduce__()[0], self.made
+
+
+@pytest.mark.parametrize("kind", ["O", "V8", "U2", "M8[s]", [("a", "O")], None])
+@pytest.mark.parametrize("code", ["in it", "not in it"])
+def test_a_numpy_scalar_of_another_kind_is_refused_and_nothing_of_it_run(tmp_path: Path, kind: object, code: str) -> None:
+    data = Evil(tmp_path / "run") if code == "in it" else b"12345678"
+    torch.save({"acc": Scalar(None if kind is None else np.dtype(kind), data)}, tmp_path / "evil.pth")
+    with pytest.raises(WeightsError, match=r"evil\.pth: refused: the pickle asks for '(posix\.system|numpy\.scalar)'"):
+        read_file(tmp_path / "evil.pth")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("data", [b"1", b"1234567890123456"])
+def test_a_number_with_too_few_or_many_bytes_is_damage(tmp_path: Path, data: bytes) -> None:
+    torch.save({"acc": Scalar(np.dtype("f8"), data)}, tmp_path / "odd.pth")
+    with pytest.raises(WeightsError, match=r"odd\.pth: the file cannot be read as \.pth"):
+        read_file(tmp_path / "odd.pth")
+
+
+def test_a_refusal_says_how_to_save_a_file_of_ones_own_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"model": {"a": torch.ones(3)}, "curve": np.zeros(2)}, "own.pth")
+    with pytest.raises(WeightsError, match="If you made it yourself: ") as error:
+        read_file(Path("own.pth"))
+    line = str(error.value).partition("yourself: ")[2].partition(", with its own key")[0]
+    exec(line, {"torch": torch})
+    assert torch.equal(read_file(Path("plain.pth"))["a"], torch.ones(3))
+
+
 @pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
 def test_files_get_the_rights_that_the_umask_leaves(tmp_path: Path, mask: int) -> None:
     def anew(part: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -268,3 +269,25 @@ def test_reading_the_file_back_gives_the_same_bits(tmp_path, toy: Model) -> None
     state = export_weights(toy.build())
     write_safetensors(tmp_path / "a.safetensors", state)
     torch.testing.assert_close(read_file(tmp_path / "a.safetensors"), state, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize(("key", "other"), [("model", "model_ema"), ("state_dict", "state_dict_ema")])
+def test_of_two_sets_of_weights_in_a_file_it_is_said_which_was_taken(
+    tmp_path: Path, toy_vit: Model, monkeypatch: pytest.MonkeyPatch, key: str, other: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plain = export_weights(lively(toy_vit.build()))
+    average = {f"module.{name}": value + 1 for name, value in plain.items()}
+    torch.save({key: plain, other: average, "optimizer": {0: torch.zeros(3)}, "epoch": 3}, "both.pth")
+    module = toy_vit.build()
+    with pytest.warns(WeightsNotice, match=f"both.pth as timm: '{key}' is taken, but '{other}' would fit as well") as notices:
+        load_weights(module, "both.pth")
+    assert torch.equal(module.state_dict()["tokenizer.bias"], plain["patch_embed.proj.bias"])
+    exec(
+        str(notices[0].message).partition("weights.files: ")[2].removesuffix("."),
+        {"torch": torch, "Path": Path, "read_file": read_file},
+    )
+    load_weights(module, f"{other}.pth")
+    assert torch.equal(module.state_dict()["tokenizer.bias"], plain["patch_embed.proj.bias"] + 1)
+    with pytest.warns(WeightsNotice, match=f"'{other}' would fit as well. To take that instead, give it alone"):
+        load_weights(module, {key: plain, other: average})

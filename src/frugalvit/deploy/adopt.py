@@ -38,6 +38,8 @@ def adopt(
     `preprocess.crop=1.0` or `fusion=SumSoftmax`; `classes` is a file of class names; `heads="kept"` makes it an error when
     the file has another number of classes than the model.
     """
+    if not fetched.path.exists():
+        raise WeightsError("there is no such file or folder, and no model of that name.", path=str(fetched.path))
     if not (origin or fetched.origin):
         raise WeightsError(f"whose names does it have? Say --origin, one of: {', '.join(ORIGINS)}.", path=str(fetched.path))
     released = fetched.released or known(like)

@@ -11,8 +11,10 @@ import os
 import tempfile
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -21,7 +23,8 @@ from frugalvit.errors import WeightsError
 from frugalvit.weights import own
 from frugalvit.weights.published import Published, published
 
-HUB = "hf-hub:"
+HUB, CONFIG = "hf-hub:", "config.json"
+OFFLINE = "HF_HUB_OFFLINE"
 CHUNK = 1 << 20
 
 
@@ -41,11 +44,50 @@ def fetch(init: str) -> Fetched:
     """The file that `--init` names, downloaded if it must be."""
     if init.startswith(HUB):
         return from_hub(init.removeprefix(HUB))
-    if (Path(init) / own.FILE).is_file():  # a run, or what `import` and `Classifier.save` made
-        return Fetched(Path(init) / own.FILE, "frugalvit")
+    if Path(init).is_dir():
+        return in_folder(Path(init))
     if Path(init).exists() or "/" in init or Path(init).suffix in (".safetensors", ".npz", ".pth", ".pt", ".bin"):
         return Fetched(Path(init))
     return fetch_released(init)
+
+
+def in_folder(folder: Path) -> Fetched:
+    """The weights in a folder: a run's, finished or not, those of `import` and `Classifier.save`, or timm's or HF's."""
+    weights, checkpoint = folder / own.FILE, own.newest(folder)
+    if weights.is_file() and (folder / CONFIG).is_file():
+        return declared(weights, read_config(folder / CONFIG, str(folder)))
+    if weights.is_file():
+        return Fetched(weights, "frugalvit" if own.wrote(weights) else "")
+    if checkpoint is not None:
+        return Fetched(checkpoint, "frugalvit")
+    raise WeightsError(
+        f"there is no {own.FILE} in this folder, and no checkpoint of a run. Give a file of weights, or a folder that a run, "
+        "`import` or `Classifier.save` has written.",
+        path=str(folder),
+    )
+
+
+def read_config(file: Path, init: str) -> dict[str, Any]:
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise WeightsError(f"{file} is not JSON ({error}).", path=init) from error
+    if not isinstance(config, dict):
+        raise WeightsError(f"{file} does not hold a JSON object.", path=init)
+    return config
+
+
+def declared(weights: Path, config: Mapping[str, Any]) -> Fetched:
+    """Weights, and what their config.json says of them: ours, timm's, HF transformers', or no origin that it names."""
+    if config.get("part") == own.KIND:
+        return Fetched(weights, "frugalvit")
+    if "architecture" in config:
+        names = config.get("label_names") or ()
+        return Fetched(weights, "timm", config.get("num_classes"), tuple(map(str, names)))
+    if config.get("model_type") in ("vit", "deit"):
+        names = (config.get("id2label") or {}).values()
+        return Fetched(weights, "hf", len(names) or None, tuple(map(str, names)), float(config.get("layer_norm_eps", 1e-12)))
+    return Fetched(weights)
 
 
 def fetch_released(name: str) -> Fetched:
@@ -63,16 +105,14 @@ def download(file: Published) -> Path:
     """The released file in torch's cache, its hash checked where one is published."""
     path = cache() / file.file
     if not path.exists():
+        if offline():
+            raise absent(file, path, f"{OFFLINE} is set")
         try:
             retrieve(file.url, path)
         except (urllib.error.URLError, OSError) as error:
             if isinstance(error, urllib.error.HTTPError):
                 error.close()
-            raise WeightsError(
-                f"cannot be downloaded ({getattr(error, 'reason', error)}). "
-                f"Fetch {file.url} by other means and place it at {path}, or give its path.",
-                path=file.name,
-            ) from error
+            raise absent(file, path, str(getattr(error, "reason", error))) from error
     digest = sha256(path)
     if not digest.startswith(file.sha256):
         raise WeightsError(
@@ -81,6 +121,18 @@ def download(file: Published) -> Path:
             path=file.name,
         )
     return path
+
+
+def offline() -> bool:
+    """Whether the user forbids downloads, in the words that HF's libraries know."""
+    return os.environ.get(OFFLINE, "").upper() in ("1", "ON", "YES", "TRUE")
+
+
+def absent(file: Published, path: Path, why: str) -> WeightsError:
+    return WeightsError(
+        f"cannot be downloaded ({why}). Fetch {file.url} by other means and place it at {path}, or give its path.",
+        path=file.name,
+    )
 
 
 def retrieve(url: str, path: Path) -> None:
@@ -110,7 +162,7 @@ def sha256(path: Path) -> str:
 
 
 def from_hub(name: str) -> Fetched:
-    """A hub repository's weights; its config.json says whether they have timm's or HF transformers' names."""
+    """A hub repository's weights; its config.json says whose names they have."""
     repository = name.partition("@")[0]
     if repository.count("/") != 1:
         raise WeightsError(f"'{HUB}{name}' is not of the form {HUB}owner/name.")
@@ -125,7 +177,7 @@ def from_hub(name: str) -> Fetched:
     try:
         files = [
             placed / file if (placed / file).exists() else Path(hf_hub_download(repository, file, revision=revision))
-            for file in ("config.json", "model.safetensors")
+            for file in (CONFIG, own.FILE)
         ]
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise WeightsError(
@@ -133,20 +185,12 @@ def from_hub(name: str) -> Fetched:
             f"of {repository} by other means and place them in {placed}.",
             path=HUB + name,
         ) from error
-    try:
-        config = json.loads(files[0].read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise WeightsError(f"{files[0]} is not JSON ({error}).", path=HUB + name) from error
-    if not isinstance(config, dict):
-        raise WeightsError(f"{files[0]} does not hold a JSON object.", path=HUB + name)
-    if "architecture" in config:
-        names = config.get("label_names") or ()
-        return Fetched(files[1], "timm", config.get("num_classes"), tuple(map(str, names)))
-    if config.get("model_type") in ("vit", "deit"):
-        names = (config.get("id2label") or {}).values()
-        return Fetched(files[1], "hf", len(names) or None, tuple(map(str, names)), float(config.get("layer_norm_eps", 1e-12)))
-    raise WeightsError(
-        f"its config.json declares neither a timm architecture nor a ViT or DeiT of HF transformers "
-        f"(model_type {config.get('model_type')!r}).",
-        path=HUB + name,
-    )
+    config = read_config(files[0], HUB + name)
+    found = declared(files[1], config)
+    if not found.origin:
+        raise WeightsError(
+            f"its config.json declares neither a timm architecture nor a ViT or DeiT of HF transformers, nor a model of ours "
+            f"(model_type {config.get('model_type')!r}).",
+            path=HUB + name,
+        )
+    return found

@@ -9,8 +9,8 @@ import pickle
 import secrets
 import stat
 import zipfile
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import numpy as np
@@ -52,18 +52,50 @@ def read_npz(path: Path) -> dict[str, Any]:
         return {name: torch.from_numpy(np.array(arrays[name])) for name in arrays.files}
 
 
+class NumberKind:
+    """Stands for numpy.dtype in a pickle. The file's own settings would reach numpy's memory layout; only two are kept."""
+
+    code, order = "", "<"
+
+    def __init__(self, code: object, *_: object):
+        self.code = str(code)
+
+    def __setstate__(self, state: Sequence[object]) -> None:
+        self.order = str(state[1])
+
+
+def number(kind: object, data: object) -> bool | int | float:
+    """Stands for numpy's `scalar` in a pickle: a plain number of Python's, from its bytes. Objects are made by neither."""
+    if not (isinstance(kind, NumberKind) and kind.code in NUMBERS and kind.order in ORDERS and isinstance(data, bytes)):
+        raise pickle.UnpicklingError("Unsupported global: GLOBAL numpy.scalar of what is no number")
+    (found,) = np.frombuffer(data, kind.order + kind.code).tolist()
+    return found
+
+
+NUMBERS = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+ORDERS = ("<", ">", "|")
+LEFT_BY_TRAINERS: list[Any] = [  # what checkpoints hold beside tensors, under the names that pickles have for it
+    argparse.Namespace,
+    (NumberKind, "numpy.dtype"),
+    *((number, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
+    *((PurePosixPath, f"{module}.{kind}PosixPath") for module in ("pathlib", "pathlib._local") for kind in ("", "Pure")),
+    *((PureWindowsPath, f"{module}.{kind}WindowsPath") for module in ("pathlib", "pathlib._local") for kind in ("", "Pure")),
+]
+
+
 def read_pickle(path: Path) -> dict[str, Any]:
-    """Tensors and plain containers only; argparse's Namespace, which trainers leave in checkpoints, is let in."""
+    """Tensors and plain containers only; arguments, numbers and paths, which trainers leave in checkpoints, are let in."""
     try:
-        with torch.serialization.safe_globals([argparse.Namespace]):
+        with torch.serialization.safe_globals(LEFT_BY_TRAINERS):
             found = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
+    except (pickle.UnpicklingError, TypeError, IndexError, AttributeError) as error:  # also of arguments that do not fit
         text = str(error)
         if "global" not in text.lower() and "weights_only" not in text.lower():
             raise WeightsError(f"{damage(path)} ({first_line(error)})") from error
         raise WeightsError(
             f"refused: the pickle asks for {asked_for(text)}, and loading it could run code. Nothing of it was run. "
-            "Get the weights as .safetensors, or have whoever made the file save a plain state_dict."
+            "Get the weights as .safetensors, or have whoever made the file save a plain state_dict. If you made it yourself: "
+            f"torch.save(torch.load({str(path)!r}, weights_only=False)['model'], 'plain.pth'), with its own key for 'model'."
         ) from error
     if not isinstance(found, Mapping):
         raise WeightsError(f"it holds {type(found).__name__}, not a dict of tensors.")
@@ -87,8 +119,19 @@ def first_line(error: Exception) -> str:
 
 
 def write_safetensors(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+    tensors = apart({name: value.detach().cpu().contiguous() for name, value in state.items()})
     whole(path, lambda part: safetensors.torch.save_file(tensors, part, metadata=dict(metadata or {"format": "pt"})))
+
+
+def apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies of what lies in the memory of an earlier one, as tied weights do: safetensors refuses them."""
+    found: dict[str, Tensor] = {}
+    places: set[int] = set()
+    for name, value in tensors.items():
+        place = value.untyped_storage().data_ptr()
+        found[name] = value.clone() if place in places else value
+        places.add(place)
+    return found
 
 
 def write_npz(path: Path, state: Mapping[str, Tensor]) -> None:

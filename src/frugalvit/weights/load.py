@@ -23,9 +23,8 @@ from frugalvit.outline import flatten
 from frugalvit.spec import check
 from frugalvit.weights import augreg, convnets, hf, own, timm
 from frugalvit.weights.families import family
-from frugalvit.weights.files import read_file
 from frugalvit.weights.resample import Bicubic, Resample, grid_of, rebiased, resampled, window_of
-from frugalvit.weights.translate import State, exported, refuse_other_shapes, renamed
+from frugalvit.weights.translate import State, exported, passed_over, refuse_other_shapes, renamed, some
 
 
 @dataclass(frozen=True)
@@ -86,9 +85,10 @@ class Loaded:
 
     resampled: str = ""
     fresh: tuple[str, ...] = ()
+    taken: str = ""  # which weights, where the file has several
 
     def __str__(self) -> str:
-        return " ".join([*([self.resampled] if self.resampled else []), *self.fresh])
+        return " ".join(one for one in (self.taken, self.resampled, *self.fresh) if one)
 
 
 def load_weights(
@@ -103,7 +103,7 @@ def load_weights(
 
     Positions of another grid and biases of other windows are resampled by `resample`; `grid` is the file's (height,
     width) in patches where it is not square. A head for another number of classes is left as it was built. Both are said
-    in a WeightsNotice. Nothing is changed unless everything fits.
+    in a WeightsNotice, and which weights were taken of a file with several. Nothing is changed unless everything fits.
     """
     source = origin_named(origin)
     with at("resample"):
@@ -111,7 +111,7 @@ def load_weights(
     with at("grid"):
         check(grid, tuple[int, int] | None)
     module = built(module)
-    state = read_file(Path(weights)) if isinstance(weights, (str, Path)) else weights
+    state, taken = chosen(weights)
     model, own = described(module), module.state_dict()
     label = f"{Path(weights).name} as {origin}" if isinstance(weights, (str, Path)) else f"state dict as {origin}"
     with at(label):
@@ -122,10 +122,23 @@ def load_weights(
         theirs, fresh = without_other_heads(theirs, own, heads_of(module, own))
         refuse_other_shapes(theirs, own)
     module.load_state_dict(theirs, strict=False)
-    done = Loaded(" ".join(one for one in (note, windows) if one), fresh)
+    done = Loaded(" ".join(one for one in (note, windows) if one), fresh, taken)
     if str(done):
         warnings.warn(f"{label}: {done}", WeightsNotice, stacklevel=2)
     return done
+
+
+def chosen(weights: str | Path | Mapping[str, object]) -> tuple[Mapping[str, object], str]:
+    """The weights, and a sentence on which these are where there are several: a run's checkpoint, or one with an average."""
+    state, note = own.read(Path(weights)) if isinstance(weights, (str, Path)) else (weights, "")
+    taken, others = passed_over(state)
+    if not others:
+        return state, note
+    alone = "give it alone"
+    if isinstance(weights, (str, Path)):
+        line = f"torch.save(read_file(Path({str(weights)!r}))[{others[0]!r}], '{others[0]}.pth')"
+        alone = f"save it alone, with read_file of frugalvit.weights.files: {line}"
+    return state, f"'{taken}' is taken, but {some(others)} would fit as well. To take that instead, {alone}."
 
 
 def built(module: nn.Module) -> Network:

@@ -1,17 +1,24 @@
-"""Weights that this package wrote: a classifier's or a run's `model.safetensors`, under the names of the module itself."""
+"""Weights that this package wrote, under the names of the module itself: a classifier's or a run's `model.safetensors`, and
+the checkpoints of a run that has none yet.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from frugalvit.errors import WeightsError
+from frugalvit.weights.files import read_file, read_metadata
 from frugalvit.weights.translate import State, unwrapped
 
-FILE = "model.safetensors"
+FILE, KIND = "model.safetensors", "ClassifierSpec"  # the latter is what `config.json` holds
+RECIPE = "recipe.json"  # of a run
 
 
 def names(model: Any) -> Iterator[tuple[str, str]]:
@@ -28,3 +35,44 @@ def tidy(state: Mapping[str, object], model: Any) -> State:
 
 def untidy(state: Mapping[str, Tensor], model: Any) -> State:
     return dict(state)
+
+
+def wrote(weights: Path) -> bool:
+    """Whether a folder's weights without a `config.json` are ours: a run's, or with the description in their header."""
+    return (weights.parent / RECIPE).is_file() or "frugalvit" in read_metadata(weights)
+
+
+def newest(run: Path) -> Path | None:
+    """The newest checkpoint of a run."""
+    return max((run / "state").glob("step-*.safetensors"), default=None)
+
+
+def read(path: Path) -> tuple[dict[str, Any], str]:
+    """A file's contents; of a checkpoint only the weights that the run would end with, and a sentence on which these are."""
+    state = read_file(path)
+    header = read_metadata(path).get("frugalvit_state") if path.suffix == ".safetensors" else None
+    if header is None:
+        return state, ""
+    part = ending(path, state)
+    weights = {name.removeprefix(f"{part}."): value for name, value in state.items() if name.startswith(f"{part}.")}
+    if not all(bool(value.isfinite().all()) for value in weights.values()):
+        raise WeightsError("a checkpoint whose weights are no numbers. Give an older one, or other weights.", path=str(path))
+    step = json.loads(header)["counters"]["best_step"] if part == "best" else json.loads(header)["step"]
+    which = {"best": "best weights", "average": "averaged weights", "model": "weights"}[part]
+    return weights, f"a checkpoint: the run's {which}, of step {step}, are taken."
+
+
+def ending(path: Path, state: Mapping[str, object]) -> str:
+    """The part of a checkpoint that the run would end with: early stopping goes back to the best."""
+    there = {name.partition(".")[0] for name in state}
+    recipes = [one / RECIPE for one in path.parents[1:3] if (one / RECIPE).is_file()]  # from state/ or debug/step-.../
+    if "best" in there and recipes and stops_early(recipes[0]):
+        return "best"
+    return "average" if "average" in there else "model"
+
+
+def stops_early(recipe: Path) -> bool:
+    try:
+        return json.loads(recipe.read_text(encoding="utf-8")).get("stop") is not None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise WeightsError(f"is not JSON ({error}).", path=str(recipe)) from error

@@ -145,9 +145,27 @@ def exported(ours: Mapping[str, Tensor], known: Iterable[tuple[str, str]]) -> St
     return state
 
 
+WRAPPED = ("state_dict", "model")  # where trainers put a model's weights
+
+
+def passed_over(state: Mapping[str, object]) -> tuple[str, list[str]]:
+    """What `unwrapped` takes of a checkpoint, and what else there is with the same names, such as an average of the weights."""
+    taken = next((key for key in WRAPPED if isinstance(state.get(key), Mapping)), "")
+    names = bare_names(state.get(taken))
+    return taken, [key for key, value in state.items() if key != taken and names and bare_names(value) == names]
+
+
+def bare_names(state: object) -> set[str]:
+    """The names of the tensors in a state dict, without those of wrappers."""
+    if not isinstance(state, Mapping):
+        return set()
+    tensors = {name: one for name, one in state.items() if isinstance(name, str) and isinstance(one, Tensor)}
+    return set(without_wrappers(tensors))
+
+
 def unwrapped(state: Mapping[str, object]) -> State:
     """The tensors of a checkpoint: out of `state_dict` or `model`, without the prefixes of wrappers."""
-    for key in ("state_dict", "model"):
+    for key in WRAPPED:
         inner = state.get(key)
         if isinstance(inner, Mapping):
             state = inner
