@@ -67,6 +67,25 @@ def test_a_student_is_extended_as_any_run_is(tmp_path: Path, monkeypatch: pytest
     assert (out / "teacher" / "model.safetensors").read_bytes() == teacher
 
 
+def test_settings_of_terms_are_those_of_the_recipe_with_its_teacher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frugalvit.recipes.digits.resnet.__kwdefaults__", dict(epochs=1, batch=64, lr=2e-3, channels=16))
+    few = ["dim=16", "depth=1", "duration=Steps(1)", "schedule.warmup=Steps(1)", "--least", "0", "--quiet", "--device", "cpu"]
+    terms = [
+        "objective.terms[1].how.reduction=released",
+        "objective.terms[0].loss.smoothing=0.2",
+        "objective.terms[0].weight=0.7",
+    ]
+    out, words = tmp_path / "taught", ["--student", "vit.digits", *few]
+    called("--teacher", "digits.resnet", *words, "--out", str(out), "--way", "soft", *terms)
+    labels, learned = json.loads((out / "student" / "recipe.json").read_text())["objective"]["terms"]
+    assert learned["how"]["reduction"] == "released"
+    assert labels["loss"]["smoothing"] == 0.2 and labels["weight"] == 0.7
+    whole = ["objective.terms[0]=Supervised(loss=CrossEntropy(0.3))", "objective.terms[1]=Distilled(class,weight=0.4)"]
+    called("--teacher", str(out / "teacher"), *words, "--out", str(tmp_path / "whole"), "--way", "hard", *whole)
+    labels, learned = json.loads((tmp_path / "whole" / "student" / "recipe.json").read_text())["objective"]["terms"]
+    assert (labels["loss"]["smoothing"], labels["weight"], learned["weight"]) == (0.3, 0.5, 0.4)
+
+
 def test_a_folder_of_several_students_says_how_it_goes_on(tmp_path: Path) -> None:
     run = tmp_path / "taught" / "student" / "seed-1"
     run.mkdir(parents=True)

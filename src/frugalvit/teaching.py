@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -14,17 +15,18 @@ from frugalvit.data.preprocess import Preprocess
 from frugalvit.deploy.adopt import imagenet_names, preprocess_of
 from frugalvit.deploy.adopt import known as known_release
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec, read_spec, weights_file
-from frugalvit.errors import FrugalError, SpecError, WeightsNotice, at
+from frugalvit.errors import NOTICING, FrugalError, SpecError, WeightsNotice, at
 from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.network import Network
 from frugalvit.nn.norm import LayerNorm
 from frugalvit.nn.readout import Fusion, MeanLogits
 from frugalvit.nn.shape import pair
-from frugalvit.spec import check, swap
+from frugalvit.spec import check, shown, swap
 from frugalvit.training.adapt import Known, class_order
 from frugalvit.training.devices import Place
 from frugalvit.training.teacher import (
     Ensemble,
+    GivenTeacher,
     OneTeacher,
     OnnxTeacher,
     ReadyTeacher,
@@ -41,6 +43,9 @@ from frugalvit.zoo.change import resized
 from frugalvit.zoo.find import model as zoo_model
 
 NAMELESS = "its classes have no names; they are taken to be the student's, in the same order"
+
+Openable = OneTeacher | Ensemble | ReadyTeacher | Classifier
+Given = TeacherSpec | ReadyTeacher | Classifier | nn.Module | Callable[[Tensor], Any]  # what a user may give
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +72,7 @@ class Student:
 
 
 def open_teacher(
-    teacher: TeacherSpec | ReadyTeacher | Classifier,
+    teacher: Given,
     student: Preprocess,
     classes: tuple[str, ...],
     place: Place,
@@ -82,12 +87,31 @@ def open_teacher(
     `parts` are the user's own spec classes that a saved classifier contains.
     """
     with at("teacher"):
-        if not isinstance(teacher, (ReadyTeacher, Classifier)):
-            check(teacher, TeacherSpec)
-        return opened(teacher, Student(student, classes, place, known, tuple(parts)), taps)
+        return opened(recognized(teacher), Student(student, classes, place, known, tuple(parts)), taps)
 
 
-def opened(teacher: TeacherSpec | ReadyTeacher | Classifier, student: Student, taps: tuple[str, ...]) -> Teacher:
+def recognized(teacher: Given) -> Openable:
+    """A bare module or function as one that takes the student's pictures and knows its classes."""
+    if isinstance(teacher, (ReadyTeacher, Classifier)):
+        return teacher
+    if callable(teacher) and not isinstance(teacher, type):
+        return ReadyTeacher(teacher)
+    if isinstance(teacher, GivenTeacher):
+        raise SpecError(
+            "the recipe leaves its teacher to the training, and none is given. Say train(recipe, teacher=module), or name "
+            "one in the recipe: Teaching(RunTeacher('runs/teacher')), teaching.teacher=RunTeacher(runs/teacher)."
+        )
+    if not isinstance(teacher, TeacherSpec):
+        raise SpecError(
+            f"{shown(teacher)} is no teacher. Give a module or a function (images_BCHW to logits_BC), ReadyTeacher(module, "
+            "preprocess, classes), a classifier (frugalvit.load('runs/teacher')), RunTeacher, ZooTeacher, OnnxTeacher or "
+            "Ensemble."
+        )
+    check(teacher, TeacherSpec)
+    return teacher
+
+
+def opened(teacher: Openable, student: Student, taps: tuple[str, ...]) -> Teacher:
     if not isinstance(teacher, Ensemble):
         return answering(look_up(teacher, student, taps), student)
     refuse_taps(taps, "an ensemble")
@@ -166,7 +190,7 @@ def filled(
 ) -> tuple[Network, tuple[str, ...]]:
     """The module with all its weights, and a word on those that were resampled. A fresh head teaches nothing."""
     module = model.build(taps=taps, seed=0)
-    with warnings.catch_warnings():
+    with NOTICING, warnings.catch_warnings():
         warnings.simplefilter("ignore", WeightsNotice)  # it is returned
         done = load_weights(module, dict(weights) if isinstance(weights, Mapping) else weights, origin)
     if done.fresh:

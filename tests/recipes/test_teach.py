@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from torch import nn
 
 from frugalvit.errors import SpecError
 from frugalvit.objective.distill import Distilled, HardLabel, SoftKl
@@ -14,7 +16,7 @@ from frugalvit.recipes.find import recipe
 from frugalvit.recipes.teach import named_teacher, taught
 from frugalvit.spec import decode, encode
 from frugalvit.training.recipe import Recipe
-from frugalvit.training.teacher import RunTeacher, Teaching, ZooTeacher
+from frugalvit.training.teacher import GivenTeacher, ReadyTeacher, RunTeacher, Teaching, ZooTeacher
 
 TEACHING = Teaching(RunTeacher("runs/teacher"), least=90.0)
 
@@ -71,3 +73,17 @@ def test_convnets_have_no_token_and_some_recipes_no_labels() -> None:
         taught(unlabeled, TEACHING)
     with pytest.raises(SpecError, match="Use token, hard or soft"):
         taught(recipe("vit.digits"), TEACHING, "feature")  # type: ignore[arg-type]
+
+
+def test_without_a_name_the_teacher_is_whoever_is_given_to_the_training() -> None:
+    made = taught(recipe("vit.digits"), way="soft")
+    assert made == taught(recipe("vit.digits"), Teaching(GivenTeacher()), "soft") and decode(encode(made), Recipe) == made
+
+
+@pytest.mark.parametrize("one", [nn.Flatten(), ReadyTeacher(nn.Flatten()), len])
+def test_a_module_in_a_recipe_is_refused_with_the_way_to_give_it(one: Any) -> None:
+    cure = r"taught\(recipe\), and give it to the training: train\(\.\.\., teacher=module\)"
+    with pytest.raises(SpecError, match=rf"teacher: .* no part of a recipe.* {cure}"):
+        Teaching(one)
+    with pytest.raises(SpecError, match=rf"teaching: .* is no Teaching.* {cure}"):
+        taught(recipe("vit.digits"), one)

@@ -170,7 +170,17 @@ def test_the_script_leaves_the_test_pictures_alone_and_keeps_to_one_teacher(
 
     def called(*words: str) -> None:
         fixed = ("--data", cifar, "--out", out, "--runs", tmp_path / "runs", "--passes", 1, "--seeds", "0", "--device", "cpu")
-        small = ("--commit", "abc1234", "--override", "dim=8", "--override", "batch=16", "--val")
+        small = (
+            "--commit",
+            "abc1234",
+            "--override",
+            "dim=8",
+            "--override",
+            "batch=16",
+            "--override",
+            "teaching.least=0",
+            "--val",
+        )
         told = [one for word in teacher for one in ("--teacher-override", word)]
         monkeypatch.setattr(sys, "argv", ["script.py", *map(str, fixed), *small, "--teacher", "convnet.cifar10", *told, *words])
         binary_ladder.main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from itertools import islice
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
 import frugalvit
 from frugalvit.data.augment import Augment, PadCrop, Resize
@@ -22,6 +24,7 @@ from frugalvit.objective.loss import CrossEntropy
 from frugalvit.objective.match import MatchedTokens
 from frugalvit.objective.objective import Objective, Supervised
 from frugalvit.recipes.find import recipe
+from frugalvit.recipes.teach import taught
 from frugalvit.report.progress import Silent
 from frugalvit.teaching import open_teacher
 from frugalvit.training import loop
@@ -134,6 +137,26 @@ def test_who_teaches_is_part_of_a_run(teacher: Path, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "recipe.json").read_bytes() == before
     with pytest.raises(DataError, match="teaching"):  # named by the run, and by nobody here
         frugalvit.train(replace(made, teaching=None), out=tmp_path / "run", teacher=frugalvit.load(teacher), resume=True)
+
+
+def test_a_bare_module_teaches_and_is_asked_for_again(teacher: Path, tmp_path: Path) -> None:
+    mine, made = frugalvit.load(teacher).module, taught(recipe("vit.digits", *SIZES))
+    frugalvit.train(made, out=tmp_path / "run", teacher=mine)  # type: ignore[arg-type]
+    saved = json.loads((tmp_path / "run" / "recipe.json").read_text())
+    assert saved["teaching"]["teacher"] == {"part": "GivenTeacher"} and saved["teacher_fingerprint"]
+    frugalvit.train(recipe(str(tmp_path / "run")), out=tmp_path / "run", teacher=mine, resume=True)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="another teacher"):
+        other = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+        frugalvit.train(made, out=tmp_path / "run", teacher=other, resume=True)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match=r"recipe\.teaching\.teacher: .* none is given\. Say train\(recipe, teacher=module\)"):
+        frugalvit.train(made, out=tmp_path / "run", resume=True)
+
+
+def test_the_example_of_a_teacher_of_ones_own_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "distillation.md").read_text(encoding="utf-8")
+    exec(next(code for code in page.split("```python\n")[1:] if "teacher=mine" in code).split("```")[0], {})
+    assert json.loads((tmp_path / "runs" / "by_mine" / "summary.json").read_text())["val_top1_distill"] > 10
 
 
 def test_refusals(teacher: Path, tmp_path: Path) -> None:

@@ -595,6 +595,59 @@ def test_a_teacher_near_chance_is_refused_unless_it_is_let_in(digits: Path) -> N
         check_teacher(wrong, framed(own))
 
 
+def right_for(share: float, labels_N: np.ndarray, classes: int) -> tuple[Teacher, Framed]:
+    """A teacher that gets that share of the pictures right, whose first pixel is the number of the picture."""
+    own, names = Preprocess(4, 4, (0.0,), (1.0,)), tuple(f"class {one}" for one in range(classes))
+    number_N = np.arange(len(labels_N), dtype=np.uint8)
+    source = Arrays(np.broadcast_to(number_N[:, None, None], (len(labels_N), 4, 4)).copy(), labels_N, names, "numbered")
+    said_N = torch.from_numpy(np.where(number_N < share * len(labels_N), labels_N, (labels_N + 1) % classes))
+
+    def answer(image_BCHW: Tensor) -> Tensor:
+        number_B = (image_BCHW[:, 0, 0, 0] * 255).round().long()
+        return 3.0 * nn.functional.one_hot(said_N[number_B], classes).float()
+
+    return open_teacher(ReadyTeacher(answer), own, names, CPU), Framed(source, own, CPU, batch=8)
+
+
+@pytest.mark.parametrize(
+    ("share", "classes", "pictures", "luck"),
+    [(22 / 100, 9, 18, 25.9), (0.56, 2, 200, 57.1), (0.6, 2, 80, 61.2), (0.0, 5, 25, 36.0)],
+)
+def test_near_chance_is_within_two_standard_errors_of_so_many_pictures(
+    share: float, classes: int, pictures: int, luck: float
+) -> None:
+    teacher, seen = right_for(share, np.arange(pictures) % classes, classes)
+    with pytest.raises(SpecError, match=rf"luck may get {luck} % of so many, and chance is {100 / classes:.1f} %") as error:
+        check_teacher(teacher, seen)
+    assert "--least 0 (train: teaching.least=0; Python: Teaching(..., least=0)) lets it teach" in str(error.value)
+    assert check_teacher(teacher, seen, least=0.0).pictures == pictures
+
+
+@pytest.mark.parametrize(
+    ("share", "classes", "pictures"), [(0.58, 2, 200), (0.28, 9, 18), (1.0, 2, 4), (1.0, 2, 5), (0.0, 1, 3)]
+)
+def test_a_weak_teacher_above_luck_teaches_and_too_few_pictures_refuse_nobody(
+    share: float, classes: int, pictures: int
+) -> None:
+    teacher, seen = right_for(share, np.arange(pictures) % classes, classes)
+    assert check_teacher(teacher, seen).pictures == pictures
+
+
+def test_a_bare_module_or_function_is_a_ready_teacher(classifier: Classifier) -> None:
+    module, image = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 5)).eval(), pictures()
+    for one in (module, lambda given: module(given)):
+        assert torch.equal(logits(open_teacher(one, STUDENT, NAMES, CPU), image), module(image))
+        assert open_teacher(one, STUDENT, NAMES, CPU).fingerprint() == opened_as(one)
+    assert open_teacher(classifier, STUDENT, NAMES, CPU).own == HALF  # no bare module: it says what it takes
+    for wrong in ("runs/teacher", nn.Linear, Path("runs/teacher")):
+        with pytest.raises(SpecError, match=r"teacher: .* is no teacher\. Give a module or a function .* ReadyTeacher\(module"):
+            open_teacher(wrong, STUDENT, NAMES, CPU)  # type: ignore[arg-type]
+
+
+def opened_as(one: Any) -> str:
+    return open_teacher(ReadyTeacher(one), STUDENT, NAMES, CPU).fingerprint()
+
+
 def test_probabilities_and_nonsense_are_told_from_logits() -> None:
     own = Preprocess(8, 8, (0.5,), (0.5,))
     source = Arrays(np.zeros((4, 8, 8), dtype=np.uint8), np.arange(4), ("a", "b", "c", "d"), "blank")

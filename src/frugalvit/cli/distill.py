@@ -63,8 +63,8 @@ def distill(
 ) -> None:
     """Train a student that learns from a teacher; name=value sets what the student's recipe takes.
 
-    teaching.teacher.size=384 and the like edit how the teacher is opened; --init starts the student from weights, and
-    --extend changes its length alone.
+    teaching.teacher.size=384 and the like edit how the teacher is opened, objective.terms[1].weight=0.3 what is learned
+    from it; --init starts the student from weights, and --extend changes its length alone.
     """
     from frugalvit.assign import override
     from frugalvit.recipes.find import recipe
@@ -78,7 +78,7 @@ def distill(
         if not given:
             raise SpecError("is needed, as in --teacher digits.resnet --student vit.digits --out runs/taught.", path=name)
     assert out is not None
-    about = [text for text in overrides or [] if text.startswith("teaching.")]
+    about = [text for text in overrides or [] if of_taught(text)]
     rest = [text for text in overrides or [] if text not in about]
     if seeds is not None:
         refuse_seeds([whole_number(one) for one in seeds.split(",")])  # type: ignore[misc]  # what is no number too
@@ -117,6 +117,12 @@ def distill(
             head = name.removeprefix(f"{split}_top1").removeprefix("_") or ("both" if len(heads) > 1 else "class")
             console.print(f"{split}: student, {head} {value:.2f} %", markup=False)
     console.print(f"Written to {done.path}: the student, which needs no teacher any more", markup=False)
+
+
+def of_taught(override: str) -> bool:
+    """Whether it edits the recipe with a teacher, not the plain one. A whole first term is the labels', which is kept."""
+    path = override.partition("=")[0].strip()
+    return path.startswith(("teaching.", "objective.terms[", "objective.terms.")) and path != "objective.terms[0]"
 
 
 def tell_teacher(first: Run | None) -> None:

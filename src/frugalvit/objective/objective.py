@@ -96,7 +96,8 @@ class Objective:
                 elif answers is None:
                     raise SpecError(
                         f"{type(term).__name__} learns from a teacher, and there is none. Name one "
-                        "(teaching=Teaching(RunTeacher('runs/teacher'))), or leave the term out."
+                        "(teaching=Teaching(RunTeacher('runs/teacher'))), give one (train(..., teacher=module)), or leave the "
+                        "term out."
                     )
                 else:
                     built[term.name] = term.build(heads, counts_C, shapes, answers)

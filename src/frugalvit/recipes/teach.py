@@ -11,23 +11,28 @@ from frugalvit.nn.layers import Join
 from frugalvit.nn.model import Model
 from frugalvit.objective.distill import Distilled, HardLabel, SoftKl
 from frugalvit.objective.objective import Objective, Supervised
+from frugalvit.spec import shown
 from frugalvit.training.recipe import Recipe
-from frugalvit.training.teacher import RunTeacher, Teaching, ZooTeacher
+from frugalvit.training.teacher import GIVE_IT, RunTeacher, Teaching, ZooTeacher
 from frugalvit.zoo.change import with_distillation
 
 Way = Literal["token", "soft_token", "hard", "soft"]
 SHARE, TEMPERATURE = 0.1, 3.0  # of soft distillation: the paper's λ and τ
 
 
-def taught(recipe: Recipe, teaching: Teaching, way: Way = "token") -> Recipe:
+def taught(recipe: Recipe, teaching: Teaching = Teaching(), way: Way = "token") -> Recipe:
     """The recipe with a teacher. What it minimizes on the class head, smoothing included, stays; nothing else changes.
 
+    Without a teacher's name it is for whoever is given to the training: `train(taught(recipe), teacher=module)`.
     token: ½ CE(class, y) + ½ CE(distill, argmax z_t), the distillation token learning from the teacher alone (eq. 3, §4);
     soft_token: ½ CE(class, y) + ½ τ² KL(softmax(z_t/τ) ‖ softmax(distill/τ)), what the release calls soft;
     hard: ½ CE(class, y) + ½ CE(class, argmax z_t);
     soft: (1 − λ) CE(class, y) + λ τ² KL(softmax(z_t/τ) ‖ softmax(class/τ)), λ = 0.1 and τ = 3 (eq. 2), mean over the batch.
     Deviation: the released code divides KL by the number of classes too (`SoftKl(..., "released")`), and its τ is 1.
     """
+    if not isinstance(teaching, Teaching):
+        named = "For a teacher by name say Teaching(RunTeacher('runs/teacher'))."
+        raise SpecError(f"{shown(teaching)} is no Teaching. {named} One of your own: {GIVE_IT}", path="teaching")
     labels = class_loss(recipe)
     match way:
         case "token" | "soft_token":

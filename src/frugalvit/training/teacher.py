@@ -20,6 +20,7 @@ from frugalvit.training.adapt import Known, Seen
 from frugalvit.training.devices import Place
 
 Gives = Literal["logits", "probabilities"]
+GIVE_IT = "Leave it out of the recipe, taught(recipe), and give it to the training: train(..., teacher=module)."
 
 
 @dataclass(frozen=True)
@@ -79,19 +80,26 @@ class Ensemble:
         return MeanLogits() if self.rule == "mean_logits" else SumSoftmax()
 
 
-TeacherSpec = RunTeacher | ZooTeacher | OnnxTeacher | Ensemble  # what may stand in `Teaching.teacher`
+@dataclass(frozen=True)
+class GivenTeacher:
+    """Whoever is given to the training: `train(recipe, teacher=module)`. A run knows that one by its fingerprint."""
+
+
+TeacherSpec = RunTeacher | ZooTeacher | OnnxTeacher | Ensemble | GivenTeacher  # what may stand in `Teaching.teacher`
 
 
 @dataclass(frozen=True)
 class Teaching:
     """Who teaches, and what a teacher must be worth on the validation pictures."""
 
-    teacher: TeacherSpec
-    least: float | None = None  # top-1 in percent, below which a teacher is refused; none: 1.2 times chance
+    teacher: TeacherSpec = GivenTeacher()
+    least: float | None = None  # top-1 in percent, below which a teacher is refused; none: what chance may reach
     classes: Known = "same"  # included: the teacher may know others than the student's too, which are left out
     file: str = ""  # where its answers are kept, for pictures that look the same every time; empty: it answers live
 
     def __post_init__(self) -> None:
+        if isinstance(self.teacher, ReadyTeacher) or callable(self.teacher):
+            raise SpecError(f"a module or function is no part of a recipe, which is written as JSON. {GIVE_IT}", path="teacher")
         if isinstance(self.least, (int, float)) and not 0 <= self.least <= 100:
             raise SpecError(f"{self.least} %. Use a share between 0 and 100.", path="least")
 

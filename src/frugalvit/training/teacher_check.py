@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from frugalvit.errors import SpecError
 from frugalvit.training.evaluate import Framed, measures
 from frugalvit.training.teacher import Teacher
 
-NEAR_CHANCE = 1.2  # times chance
+NEAR_CHANCE = 2.0  # standard errors above it
 
 
 @dataclass(frozen=True)
@@ -35,22 +36,28 @@ def check_teacher(teacher: Teacher, framed: Framed, least: float | None = None, 
     logits_NC, labels_N = answers_and_labels(teacher, framed, workers)
     refuse_no_logits(logits_NC)
     found = dict(measures(logits_NC, labels_N))
-    top1, pictures, chance = found["top1"], round(found["pictures"]), 100 / len(teacher.classes)
-    said = f"{top1:.1f} % of {pictures} validation pictures right"
-    if least is None and top1 <= NEAR_CHANCE * chance < 100:
+    top1, pictures, chance = found["top1"], round(found["pictures"]), 1 / len(teacher.classes)
+    said, luck = f"{top1:.1f} % of {pictures} validation pictures right", lucky(chance, pictures)
+    if least is None and top1 <= luck < 100:
         raise SpecError(
-            f"the teacher, {teacher.name}, gets {said}, and chance is {chance:.1f} %.{own_words(teacher, framed, workers)} Are "
-            "its classes in the order of the data's, and mean and std those it was trained with? least=0 lets it teach "
-            "nevertheless.",
+            f"the teacher, {teacher.name}, gets {said}; luck may get {luck:.1f} % of so many, and chance is "
+            f"{100 * chance:.1f} %.{own_words(teacher, framed, workers)} Are its classes in the order of the data's, and mean "
+            "and std those it was trained with? --least 0 (train: teaching.least=0; Python: Teaching(..., least=0)) lets it "
+            "teach nevertheless.",
             path="least",
         )
     if least is not None and top1 < least:
         raise SpecError(
             f"the teacher, {teacher.name}, gets {said}; asked for are {least:g} %.{own_words(teacher, framed, workers)} Use "
-            "a better teacher, or a lower least.",
+            "a better teacher, or a lower --least (train: teaching.least; Python: Teaching(..., least=...)).",
             path="least",
         )
     return Checked(top1, pictures, f"the teacher, {teacher.name}, gets {said}")
+
+
+def lucky(chance: float, pictures: int) -> float:
+    """Percent that guesses of that chance may well get right: √(p (1 − p) / n) is the standard error of a share of n."""
+    return 100 * (chance + NEAR_CHANCE * math.sqrt(chance * (1 - chance) / pictures))
 
 
 def own_top1(teacher: Teacher, framed: Framed, workers: int = 0) -> float:
@@ -81,4 +88,8 @@ def refuse_no_logits(logits_NC: Tensor) -> None:
     if not torch.isfinite(logits_NC).all():
         raise SpecError("some of the teacher's logits are no numbers. Are its weights whole?", path="teacher")
     if logits_NC.min() >= 0 and torch.allclose(logits_NC.sum(1), torch.ones(()), atol=1e-3):
-        raise SpecError("the teacher answers with probabilities. Say gives=probabilities.", path="teacher")
+        raise SpecError(
+            "the teacher answers with probabilities. Say gives=probabilities: ReadyTeacher(module, gives='probabilities'), and "
+            "teaching.teacher.gives=probabilities for an ONNX file.",
+            path="teacher",
+        )
