@@ -33,6 +33,7 @@ from frugalvit.seeds import at_once
 from frugalvit.training.devices import Place, place_for
 from frugalvit.training.prepare import prepare
 from frugalvit.training.recipe import Recipe
+from frugalvit.training.switches import settled
 from kept import Kept
 from script import started
 
@@ -43,16 +44,18 @@ class Seed:
     """One training, and how far it is."""
 
     def __init__(self, recipe: Recipe, seed: int, sources: dict[str, Source], place: Place):
-        self.training = prepare(replace(recipe, seed=seed), sources, place)
+        with settled(recipe):
+            self.training = prepare(replace(recipe, seed=seed), sources, place)
         self.done = 0
 
     def train(self, steps: int) -> float:
         """So many steps further; their mean loss, once the device has taken them."""
         step = self.training.step
-        for given in step.reader(self.training.batches, range(self.done, self.done + steps), 0):
-            step.take([given])
-        self.done += steps
-        return float(step.taken()["loss"])
+        with settled(self.training.recipe):
+            for given in step.reader(self.training.batches, range(self.done, self.done + steps), 0):
+                step.take([given])
+            self.done += steps
+            return float(step.taken()["loss"])
 
 
 def losses_of(seeds: list[Seed], steps: int) -> list[float]:

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import torch
-from torch import Tensor, nn
+import numpy as np
+from torch import nn
 
-from frugalvit.data.ahead import WAITING, Reading, advice
-from frugalvit.data.batches import TrainingBatches, readable
 from frugalvit.data.dataset import opened_splits
 from frugalvit.data.digits import Digits
 from frugalvit.data.files import refuse_other_classes
 from frugalvit.data.source import SPLITS, Source
 from frugalvit.data.split import NoSplit
-from frugalvit.data.store import Store
 from frugalvit.data.subset import FirstClasses
 from frugalvit.deploy.classifier import Classifier
 from frugalvit.deploy.packed_file import ENDING
-from frugalvit.errors import DataError, SpecError, WeightsError, at
+from frugalvit.errors import NOTICING, DataError, SpecError, WeightsError, at
 from frugalvit.measure.bits import one_bit_weights
-from frugalvit.nn.network import Network
-from frugalvit.nn.shape import MapShape, Shape
 from frugalvit.recipes.find import BESIDE
 from frugalvit.report.progress import Display
 from frugalvit.report.record import RunFolder
@@ -34,7 +28,6 @@ from frugalvit.spec import decode, encode, read
 from frugalvit.teaching import open_teacher
 from frugalvit.training.devices import Place
 from frugalvit.training.duration import Duration
-from frugalvit.training.loop import Record
 from frugalvit.training.one_bit import precision_of
 from frugalvit.training.optimizer import Sgd, peak_lr
 from frugalvit.training.paths import Unfit, one_size
@@ -48,7 +41,6 @@ from frugalvit.weights.fetch import fetch
 from frugalvit.weights.load import load_weights
 
 KNOWN_LR = {"AdamW": (1e-6, 1e-2), "Sgd": (1e-4, 1.0), "Muon": (1e-6, 0.1)}  # of the papers' recipes, per 256 pictures
-SMALL = 10**9  # multiply-accumulates of a batch's forward pass, about
 
 
 def opened(recipe: Recipe, data: str | Path | Mapping[str, Source] | None) -> dict[str, Source]:
@@ -56,11 +48,32 @@ def opened(recipe: Recipe, data: str | Path | Mapping[str, Source] | None) -> di
     if isinstance(data, Mapping):
         if "train" not in data or not set(data) <= set(SPLITS):
             raise DataError(f"splits {sorted(data)}. Give train, and val and test where there are any.", path="data")
-        return dict(data)
-    root = Path(data).resolve() if data else None
-    if root is not None:
-        refuse_own_data(recipe.data.dataset)
-    return all_splits(recipe, root)
+        sources = dict(data)
+    else:
+        root = Path(data).resolve() if data else None
+        if root is not None:
+            refuse_own_data(recipe.data.dataset)
+        sources = all_splits(recipe, root)
+    refuse_unfit(sources)
+    return sources
+
+
+def refuse_unfit(sources: Mapping[str, Source]) -> None:
+    """Splits that would train on nonsense, or fail in the midst of it."""
+    classes = sources["train"].classes
+    if len(classes) < 2:
+        raise DataError(f"classes {list(classes)}: nothing to tell apart. Give pictures of two classes or more.", path="train")
+    for split, source in sources.items():
+        refuse_other_classes(source.classes, classes, split, "train")
+        if not len(source):
+            raise DataError("there are no pictures in it. Add some, or leave the split out.", path=split)
+        labels = np.asarray(source.labels)
+        if len(labels) != len(source):
+            raise DataError(f"{len(labels)} labels for {len(source)} pictures. Give one a picture.", path=split)
+        wrong = np.flatnonzero((labels < 0) | (labels >= len(classes)))
+        if len(wrong):
+            problem = f"label {labels[wrong[0]]} of {source.name(int(wrong[0]))} is out of range."
+            raise DataError(f"{problem} There are {len(classes)} classes, counted from 0.", path=split)
 
 
 def refuse_own_data(dataset: object, instead: str = "choose a recipe for your pictures") -> None:
@@ -80,7 +93,6 @@ def all_splits(recipe: Recipe, root: Path | None) -> dict[str, Source]:
         test = recipe.data.subset.pick(test)
     if "val" in sources and test.fingerprint() == sources["val"].fingerprint():
         return sources
-    refuse_other_classes(test.classes, sources["train"].classes, "test", "train")
     return sources | {"test": test}
 
 
@@ -159,43 +171,6 @@ def as_saved(out: Path, described: dict[str, Any]) -> dict[str, Any]:
     return saved if whole == described else described
 
 
-def own_module(model: nn.Module | None) -> Any:
-    return model if model is None or isinstance(model, Network) else Wrapped(model)
-
-
-class Wrapped(nn.Module):
-    """A module of the user's that returns logits, as one that returns a dict of heads."""
-
-    draws = 0
-    layers: tuple[nn.Module, ...] = ()
-    stream: torch.dtype | None = None
-
-    def __init__(self, inner: nn.Module):
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, image_BCHW: Tensor, draws: Tensor | None = None) -> dict[str, Tensor]:
-        outputs = self.inner(image_BCHW)
-        return outputs if isinstance(outputs, dict) else {"class": outputs}
-
-
-def enough_threads(training: Training) -> None:
-    """One thread for small products on a CPU: several would spend their time waiting for each other."""
-    module, place = training.state.module, training.place
-    counted = place.device.type == "cpu" and isinstance(module, Network) and len(module.shapes) > 0
-    if counted and products(module) * training.recipe.batch < SMALL:
-        torch.set_num_threads(1)
-
-
-def products(module: Network) -> int:
-    """The multiply-accumulates of a picture's forward pass, about: each parameter once for every token or place."""
-    last = module.shapes[-1]
-    if isinstance(last, Shape):
-        return sum(one.numel() for one in module.parameters()) * last.length
-    places = [(part, shape) for _, part, shape in module.places() if isinstance(shape, MapShape)]
-    return sum(one.numel() * shape.height * shape.width for part, shape in places for one in part.parameters())
-
-
 def begun_from(out: Path) -> str:
     """The weights that the run in a folder began from, so that resuming it need not name them again."""
     return str(RunFolder(out).recipe().get("init", "")) if (out / "recipe.json").exists() else ""
@@ -212,7 +187,7 @@ def initialized(training: Training, init: str, origin: str) -> list[str]:
         raise WeightsError("is a packed model, whose weights are gone. Give the run it was made of.", path=init)
     if not (origin or fetched.origin):
         raise SpecError(f"whose names does {fetched.path} have? Say --origin.", path="--init")
-    with warnings.catch_warnings(record=True) as notices:
+    with NOTICING, warnings.catch_warnings(record=True) as notices:
         warnings.simplefilter("always")
         load_weights(training.state.module, fetched.path, origin or fetched.origin)
     if training.state.average is not None:
@@ -221,7 +196,7 @@ def initialized(training: Training, init: str, origin: str) -> list[str]:
 
 
 def lengthen(out: Path, training: Training, described: Mapping[str, Any], where: Mapping[str, Any], display: Display) -> None:
-    """Write the new length into the recipe of a run, and say how the learning rate changes where it goes on."""
+    """Write the new length into the recipe of a run, and say how the learning rate and the average change."""
     saved = latest(out / "state")
     if not (out / "recipe.json").exists() or saved is None:
         return
@@ -237,9 +212,12 @@ def lengthen(out: Path, training: Training, described: Mapping[str, Any], where:
     rates = [before.schedule.lr(step, training.step.peak, clock) for clock in clocks]
     with RunFolder.resume(out, {**described, "duration": old["duration"]}, where) as folder:  # all else must be as it was
         folder.replace_recipe(described)
+    average = before.average
+    decays = [] if average is None else [average.within(clock.total).decay for clock in clocks]
+    other = f", the decay of the average from {decays[0]:.6g} to {decays[1]:.6g}" if len(set(decays)) > 1 else ""
     display.note(
         f"extended from {clocks[0].total} to {clocks[1].total} steps: the learning rate at step {step} goes from "
-        f"{rates[0]:.3g} to {rates[1]:.3g}"
+        f"{rates[0]:.3g} to {rates[1]:.3g}{other}"
     )
 
 
@@ -268,6 +246,17 @@ def cautions(training: Training) -> Iterator[str]:
     yield from filter(None, (training.note, resizing(training)))
     if recipe.batch > len(training.sources["train"]):
         yield f"caution: {recipe.batch} pictures a batch are more than there are, so that some repeat within it"
+    places = recipe.data.order.length(len(training.sources["train"]))
+    left, fewer = places % recipe.batch, places // (places // recipe.batch + 1)
+    if places > recipe.batch and left > places / 10:
+        yield (
+            f"caution: {left} of the {places} pictures of an epoch fill no batch of {recipe.batch} and are left out, others "
+            f"each time; batch={fewer} leaves out {places % fewer}"
+        )
+    parameters = dict(training.state.module.named_parameters())
+    frozen = [name for name, one in parameters.items() if not one.requires_grad and recipe.tune.learns(name)]
+    if frozen:
+        yield f"{len(frozen)} of {len(parameters)} parameter tensors are frozen (requires_grad) and stay so, {frozen[0]} first"
     warm_up = getattr(recipe.schedule, "warmup", None)
     if warm_up is not None and warm_up.steps(training.clock.per_epoch, training.clock.total) >= training.clock.total:
         yield "caution: the warm-up is as long as the training, so the peak learning rate is never reached (schedule.warmup)"
@@ -288,19 +277,3 @@ def resizing(training: Training) -> str:
         return training.preprocess.resizing(*one_size(training.sources["train"]))
     except Unfit:
         return ""
-
-
-def reading_advice(training: Training, workers: int, record: Record) -> str:
-    """What to do where much of the time is spent waiting for data."""
-    share = record.values.get("time_waiting", 0.0)
-    if not share > WAITING:
-        return ""
-    source = training.batches.source if isinstance(training.batches, TrainingBatches) else None
-    kept: Literal["encoded", "stored", "on the device"] = "encoded" if source is not None else "on the device"
-    side = 0
-    if source is not None and not isinstance(source, Store):
-        side = min(readable(source, 0, len(source))[0].size)
-    if isinstance(source, Store):
-        kept, side = "stored", int(min(source.heights.min(), source.widths.min()))
-    image = min(training.preprocess.height, training.preprocess.width)
-    return advice(share, Reading(kept, workers, os.cpu_count() or 1, side, image))

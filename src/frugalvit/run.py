@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,10 @@ from frugalvit.beginning import (
     begun_from,
     checked_teacher,
     description,
-    enough_threads,
     initialized,
     lengthen,
     opened,
     opened_teacher,
-    own_module,
-    reading_advice,
     same_path,
 )
 from frugalvit.data.source import Source
@@ -32,6 +29,7 @@ from frugalvit.deploy.classifier import Classifier, ClassifierSpec
 from frugalvit.errors import DataError, SpecError
 from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.network import Network
+from frugalvit.nn.own import own_module
 from frugalvit.report.environment import environment
 from frugalvit.report.loggers import check_logger, logger_named
 from frugalvit.report.progress import Display, Silent
@@ -45,7 +43,9 @@ from frugalvit.training.loop import NonFinite, Record
 from frugalvit.training.prepare import Training, prepare
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.state import checkpoint, latest, prune
+from frugalvit.training.switches import few_threads, settled
 from frugalvit.training.teacher import ReadyTeacher
+from frugalvit.training.waiting import Waiting
 from frugalvit.weights.files import write_safetensors
 
 
@@ -100,48 +100,49 @@ def train(
     recipe = same_path(recipe, Path(out)) if resume else recipe
     place = place_for(device, recipe.precision)
     sources = opened(recipe, data)
-    training = prepare(
-        recipe,
-        sources,
-        place,
-        module=own_module(model),
-        objective=objective,
-        teacher=opened_teacher(recipe, sources, place, teacher),
-        workers=workers,
-        progress=lambda done, total: display.count("decoding pictures, once", done, total),
-    )
-    init = init or (begun_from(Path(out)) if resume else "")
-    enough_threads(training)
-    described = description(training, model, objective) | ({"init": init} if init else {})
-    where = environment() | {"device": str(place.device), "precision": place.precision, "threads": torch.get_num_threads()}
-    described = as_saved(Path(out), described) if resume else described
-    if resume and extend:
-        lengthen(Path(out), training, described, where, display)
-    fresh = latest(Path(out) / "state") is None
-    if resume and fresh and (Path(out) / "summary.json").exists():
-        raise DataError("is finished, and its checkpoints are gone. Use another --out to train again.", path=str(out))
-    moved = "" if fresh else elsewhere(Path(out), place, asked=device != "auto")
-    notices = [*initialized(training, init, origin), *checked_teacher(training, workers)] if fresh else []
-    with (RunFolder.resume if resume else RunFolder.create)(Path(out), described, where) as folder:
-        start = f"from the weights of {init}" if init else "from fresh weights (no --init)"
-        begin(training, folder, [start, *notices], display)
-        if moved:
-            display.note(moved)
-        loggers = [logger_named(name, folder.path, described) for name in log]
-        display.start(training.clock.total, training.state.step)
-        began = training.state.step
-        try:
-            with listening(lambda: training.state.step > began) as stopping:
-                for record in follow(training, folder, workers, display, stopping):
-                    folder.append({"step": record.step, **record.values})
-                    display.show({"step": record.step, **record.values, "advice": reading_advice(training, workers, record)})
-                    for logger in loggers:
-                        logger.log(record.step, record.values)
-        finally:
-            display.stop()
-            for logger in loggers:
-                logger.close()
-        return finish(training, folder, model, workers)
+    with settled(recipe), ExitStack() as switches:
+        training = prepare(
+            recipe,
+            sources,
+            place,
+            module=own_module(model),
+            objective=objective,
+            teacher=opened_teacher(recipe, sources, place, teacher),
+            workers=workers,
+            progress=lambda done, total: display.count("decoding pictures, once", done, total),
+        )
+        switches.enter_context(few_threads(training))
+        init = init or (begun_from(Path(out)) if resume else "")
+        described = description(training, model, objective) | ({"init": init} if init else {})
+        where = environment() | {"device": str(place.device), "precision": place.precision, "threads": torch.get_num_threads()}
+        described = as_saved(Path(out), described) if resume else described
+        if resume and extend:
+            lengthen(Path(out), training, described, where, display)
+        fresh = latest(Path(out) / "state") is None
+        if resume and fresh and (Path(out) / "summary.json").exists():
+            raise DataError("is finished, and its checkpoints are gone. Use another --out to train again.", path=str(out))
+        moved = "" if fresh else elsewhere(Path(out), place, asked=device != "auto")
+        notices = [*initialized(training, init, origin), *checked_teacher(training, workers)] if fresh else []
+        with (RunFolder.resume if resume else RunFolder.create)(Path(out), described, where) as folder:
+            start = f"from the weights of {init}" if init else "from fresh weights (no --init)"
+            begin(training, folder, [start, *notices], display)
+            if moved:
+                display.note(moved)
+            loggers = [logger_named(name, folder.path, described) for name in log]
+            display.start(training.clock.total, training.state.step)
+            began, waiting = training.state.step, Waiting(training, workers)
+            try:
+                with listening(lambda: training.state.step > began) as stopping:
+                    for record in follow(training, folder, workers, display, stopping):
+                        folder.append({"step": record.step, **record.values})
+                        display.show({"step": record.step, **record.values, "advice": waiting.advice(record)})
+                        for logger in loggers:
+                            logger.log(record.step, record.values)
+            finally:
+                display.stop()
+                for logger in loggers:
+                    logger.close()
+            return finish(training, folder, model, workers)
 
 
 def elsewhere(out: Path, place: Place, asked: bool) -> str:
@@ -159,8 +160,20 @@ def elsewhere(out: Path, place: Place, asked: bool) -> str:
 def fit(recipe: Recipe, data: str | Path | Mapping[str, Source] | None = None, device: str = "auto") -> Iterator[Record]:
     """The records of a training, for loops of one's own; nothing is written."""
     place, sources = place_for(device, recipe.precision), opened(recipe, data)
-    training = prepare(recipe, sources, place, teacher=opened_teacher(recipe, sources, place, None))
-    return loop.fit(training.step, training.batches, training.cadence)
+    with settled(recipe):
+        training = prepare(recipe, sources, place, teacher=opened_teacher(recipe, sources, place, None))
+    return settled_records(training)
+
+
+def settled_records(training: Training) -> Iterator[Record]:
+    """The loop's records; what the caller does between two of them, torch computes as it did before."""
+    records = loop.fit(training.step, training.batches, training.cadence)
+    while True:
+        with settled(training.recipe):
+            record = next(records, None)
+        if record is None:
+            return
+        yield record
 
 
 def follow(training: Training, folder: RunFolder, workers: int, display: Display, stopping: Stopping) -> Iterator[Record]:
@@ -240,15 +253,17 @@ def finish(training: Training, folder: RunFolder, model: nn.Module | None, worke
     """The results: weights that `load` takes, and the summary; the test split is read here, once."""
     state = training.state
     summary: dict[str, Any] = {"step": state.step}
-    with averaged(training):
-        if state.best and training.recipe.stop is not None:
-            state.module.load_state_dict(state.best)
-        for split in ("val", "test"):
-            if split in training.sources:
-                found = evaluate(state.module, training.framed[split], workers)
-                summary |= {f"{split}_{name}": value for name, value in found.items()}
-                summary |= {f"{split}_unreadable": len(training.sources[split]) - summary[f"{split}_pictures"]}
-        classifier = saved(training, folder, model)
+    result = state.best if training.recipe.stop is not None else {}
+    if not result and state.average is not None:
+        result = state.average.tensors
+    if result:
+        state.module.load_state_dict(result)  # and there they stay: a module of the user's is what was saved
+    for split in ("val", "test"):
+        if split in training.sources:
+            found = evaluate(state.module, training.framed[split], workers)
+            summary |= {f"{split}_{name}": value for name, value in found.items()}
+            summary |= {f"{split}_unreadable": len(training.sources[split]) - summary[f"{split}_pictures"]}
+    classifier = saved(training, folder, model)
     summary |= {"best_val_top1": state.counters["best"], "best_step": state.counters["best_step"]}
     summary |= {"nonfinite": state.counters["nonfinite"], "bad_pictures": state.counters["bad_pictures"]}
     folder.summary(summary)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction as Ratio
 from pathlib import Path
 
 import numpy as np
@@ -190,6 +191,14 @@ def test_a_batch_that_does_not_fit_is_halved_and_added_up() -> None:
     assert unknown.overrides == ("epochs=10",)
 
 
+def test_a_batch_that_is_added_up_leaves_the_length_as_it_is() -> None:
+    """10,000 pictures are 625 batches of 16, and 64 of them a step: ten epochs are 97.7 steps, and not ten times nine."""
+    made = plan.Plan(one(), count=10, batch=16, accumulate=64)
+    assert steps_of(made) == 98
+    assert steps_of(plan.Plan(one(pictures=100), count=1, batch=16, accumulate=64)) == 1
+    assert steps_of(plan.Plan(one(), count=10, batch=1024, accumulate=1)) == 90
+
+
 def test_half_precision_keeps_half_the_activations() -> None:
     full, half = (Speed(1000, 1, 2**20, precision, 1.0, 1.0, False, "") for precision in ("fp32", "bf16"))
     assert plan.memory(full, 8) == 16_000 + 8 * 2**20
@@ -262,7 +271,7 @@ def test_every_candidate_and_runner_up_is_a_recipe_that_can_be_written(found: Fa
         assert (recipe.batch, recipe.accumulate) == (made.batch, made.accumulate)
         assert recipe.pictures == row.batch
         labels = np.zeros(row.pictures, dtype=np.int8)
-        per_epoch = max(steps_per_epoch(recipe.data.order, labels, recipe.batch) // recipe.accumulate, 1)
+        per_epoch = Ratio(steps_per_epoch(recipe.data.order, labels, recipe.batch), recipe.accumulate)
         assert steps_of(made) == pytest.approx(total_steps(recipe.duration, per_epoch), rel=0.001)
         assert recipe.model.classes in (None, found.classes)
         if row.init:

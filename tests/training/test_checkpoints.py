@@ -55,6 +55,13 @@ def test_a_half_written_checkpoint_is_named(tmp_path: Path, half: Path, share: f
     train(tiny(), out=run, resume=True, device="cpu")
 
 
+def test_of_equally_good_validations_the_first_is_the_best(tmp_path: Path) -> None:
+    still = tiny("optimizer.lr=1e-60", "schedule.warmup=Steps(0)")  # zero in fp32
+    done = train(still, out=tmp_path / "run", device="cpu")
+    assert len(set(column(tmp_path / "run", "val_top1"))) == 1
+    assert (done.summary["best_step"], done.summary["step"]) == (8, 24)
+
+
 def test_a_file_of_weights_is_no_checkpoint(tmp_path: Path, half: Path) -> None:
     run = copied(half, tmp_path / "run")
     safetensors.torch.save_file({"a": torch.zeros(2)}, run / "state" / "step-000000009.safetensors")

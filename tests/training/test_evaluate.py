@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from frugalvit.cli.evaluating import same_classes
+from frugalvit.data.arrays import Arrays
+from frugalvit.data.preprocess import Preprocess
 from frugalvit.deploy.adopt import imagenet_names
 from frugalvit.errors import DataError
-from frugalvit.training.evaluate import calibration_error, measures, per_class, real_accuracy
+from frugalvit.training.devices import place_for
+from frugalvit.training.evaluate import Framed, calibration_error, measures, per_class, real_accuracy
 
 LOGITS = torch.tensor([[3.0, 1.0, 0.0], [0.0, 2.0, 1.0], [0.0, 0.0, 4.0], [9.0, 0.0, 0.0]])
 LABELS = torch.tensor([0, 2, 2, -1])  # the last picture could not be read
@@ -25,6 +29,18 @@ def test_unreadable_pictures_do_not_count() -> None:
     assert found["loss"] == pytest.approx(sum(losses) / 3)
     with pytest.raises(DataError, match="no readable picture"):
         dict(measures(LOGITS, torch.full((4,), -1)))
+
+
+@pytest.mark.parametrize(("pictures", "shapes"), [(8, [8]), (256, [256]), (257, [256, 256]), (0, [])])
+def test_batches_have_one_shape_and_are_no_larger_than_the_split(pictures: int, shapes: list[int]) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (pictures, 5, 7), dtype=np.uint8)
+    source = Arrays(images, np.arange(pictures) % 2, ["a", "b"], "noise")
+    framed = Framed(source, Preprocess(5, 7, (0.5,), (0.5,), crop=1.0), place_for("cpu", "fp32"))
+    found = list(framed.batches(0))
+    assert [len(image_BCHW) for image_BCHW, _ in found] == shapes
+    assert [label for _, label_B in found for label in label_B.tolist()] == source.labels.tolist()
+    seen = [image_BCHW[: len(label_B), 0].numpy() for image_BCHW, label_B in found]
+    np.testing.assert_array_equal(np.concatenate([images[:0], *seen]), images)
 
 
 def test_calibration_error_is_its_equation() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,11 +20,14 @@ from frugalvit.data.mix import SwitchMix
 from frugalvit.data.numbered import NumberedBatches
 from frugalvit.data.store_device import OneSize
 from frugalvit.recipes.find import recipe
+from frugalvit.run import train
 from frugalvit.training import loop
 from frugalvit.training.devices import place_for
 from frugalvit.training.graph_step import GraphStep, reason
 from frugalvit.training.prepare import Training, prepare
 from frugalvit.training.recipe import Recipe
+from frugalvit.training.state import State
+from frugalvit.training.step import Step
 
 SIZES = ("dim=16", "depth=2", "batch=32", "schedule.warmup=Steps(4)", "log_every=1", "epochs=2", "drop_path=0.0")
 
@@ -40,9 +46,7 @@ def prepared(made: Recipe) -> Training:
 def on_device(training: Training) -> tuple[GraphStep, NumberedBatches]:
     source = training.sources["train"]
     pictures = np.stack([np.asarray(source.picture(index)) for index in range(len(source))])
-    kept = OneSize(
-        torch.from_numpy(pictures)[:, None], torch.from_numpy(source.labels), torch.ones(len(source), dtype=torch.bool)
-    )
+    kept = OneSize(torch.from_numpy(pictures)[:, None])
     step = GraphStep(training.recipe, training.state, training.place, training.clock, training.preprocess, None, kept)
     made, itself = training.recipe, np.arange(len(source))
     return step, NumberedBatches(source.labels, made.data.order, made.seed, made.batch, itself)
@@ -73,14 +77,51 @@ def test_it_takes_the_steps_of_the_plain_path(overrides: tuple[str, ...]) -> Non
             torch.testing.assert_close(value, plain.state.average.tensors[name], rtol=1e-3, atol=1e-4)
 
 
-def lively() -> Recipe:
+def lively(*overrides: str) -> Recipe:
     """A recipe with draws of every kind: augmentation, mixing, depth."""
-    made = recipe("vit.digits", *SIZES[:-1], "drop_path=0.3", "average=Ema(0.9)")
+    made = recipe("vit.digits", *SIZES[:-1], "drop_path=0.3", "average=Ema(0.9)", *overrides)
     return replace(made, data=replace(made.data, mix=SwitchMix()))
 
 
-def test_it_resumes_to_the_same_bits(tmp_path: Path) -> None:
-    whole, first, second = (prepared(lively()) for _ in range(3))
+def test_the_batches_of_a_step_have_the_draws_that_they_have_one_by_one() -> None:
+    """Where nothing is learned, the loss of three accumulated batches is the mean of theirs in three steps."""
+    losses = []
+    for accumulate in (1, 3):
+        training = prepared(lively("lr=1e-60", "schedule.warmup=Steps(0)", f"accumulate={accumulate}"))  # zero in fp32
+        torch.nn.init.eye_(training.state.module.readout.heads["class"].weight)  # it starts at zero, and tells nothing
+        before = weights(training)
+        step, batches = on_device(training)
+        losses.append([one.values["loss"] for one in islice(loop.fit(step, batches, training.cadence), 12 // accumulate)])
+        assert all(torch.equal(value, before[name]) for name, value in weights(training).items())
+    ones, threes = np.array(losses[0]), np.array(losses[1])
+    assert len(set(ones)) == 12
+    np.testing.assert_allclose(threes, ones.reshape(4, 3).mean(1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("path", ["plain", "sent", "kept"])
+def test_a_finished_run_lets_go_of_its_memory_at_once(tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not when Python next looks for cycles, which may be after the next run has asked for memory."""
+    alive: list[weakref.ref[object]] = []
+    build = Step.__init__
+
+    def watched(self: Step, recipe: Recipe, state: State, *rest: Any) -> None:
+        build(self, recipe, state, *rest)
+        alive.extend(weakref.ref(one) for one in (self, state, state.optimizer, state.module))
+
+    monkeypatch.setattr(Step, "__init__", watched)
+    gc.collect()
+    gc.disable()
+    try:
+        train(recipe("vit.digits", *SIZES, "epochs=1", f"path={path}"), out=tmp_path / "run", device="cpu")
+        assert len(alive) == 4
+        assert [type(one()).__name__ for one in alive if one() is not None] == []
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_it_resumes_to_the_same_bits(tmp_path: Path, accumulate: int) -> None:
+    whole, first, second = (prepared(lively(f"accumulate={accumulate}")) for _ in range(3))
     step, batches = on_device(whole)
     list(islice(loop.fit(step, batches, whole.cadence), 10))
     step, batches = on_device(first)

@@ -57,6 +57,22 @@ def test_a_skipped_step_changes_neither_weights_nor_moments(tmp_path: Path) -> N
     assert all(torch.equal(before[name], after[name]) for name in kept)
 
 
+@pytest.mark.parametrize("path", ["plain", "sent", "kept"])
+def test_a_skipped_step_leaves_the_statistics_of_batch_norms_as_they_were(tmp_path: Path, path: str) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(64, 10), nn.BatchNorm1d(10))
+    made = tiny("log_every=1", "save=Steps(1)", "keep=99", f"path={path}")
+    train(made, out=tmp_path / "run", model=module, objective=Failing(6), device="cpu")
+    before, after, later = (
+        safetensors.torch.load_file(tmp_path / "run" / "state" / f"step-{s:09d}.safetensors") for s in (5, 6, 7)
+    )
+    kept = [name for name in before if name.startswith(("model.", "average."))]
+    counted = [name for name in kept if name.startswith("model.") and ".running_" in name]
+    assert len(counted) == 4
+    assert all(torch.equal(before[name], after[name]) for name in kept)
+    assert not any(torch.equal(after[name], later[name]) for name in counted)
+
+
 def test_too_many_in_a_row_end_the_training_with_a_bundle(tmp_path: Path) -> None:
     with pytest.raises(
         NonFinite, match=r"train: 4 steps in a row .* Lower the learning rate.* The state is in .*debug"
@@ -81,6 +97,22 @@ def test_what_went_wrong_before_a_stop_still_counts_after_it(tmp_path: Path) -> 
         train(short, out=tmp_path / "ends", objective=Failing(*range(7, 99)), device="cpu", display=StopAt(10))
     with pytest.raises(NonFinite, match="until step 12"):
         train(short, out=tmp_path / "ends", objective=Failing(*range(7, 99)), device="cpu", resume=True)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        range(21, 25),  # to the end
+        range(19, 23),  # and good again before the last record
+    ],
+    ids=str,
+)
+def test_a_run_that_ended_so_at_its_last_step_does_not_end_well_when_it_is_resumed(tmp_path: Path, bad: range) -> None:
+    made = tiny("log_every=24", "nonfinite=4", "save=Steps(24)", "evaluate=Steps(24)")
+    for resume in (False, True, True):
+        with pytest.raises(NonFinite, match=r"4 steps in a row .*until step 24.* The state is in .*debug"):
+            train(made, out=tmp_path / "run", objective=Failing(*bad), device="cpu", resume=resume)
+        assert not (tmp_path / "run" / "summary.json").exists()
 
 
 def test_a_learning_rate_that_explodes_ends_in_the_same_way(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from frugalvit.errors import SpecError
+from frugalvit.nn.foreign import ForeignModel
 from frugalvit.nn.model import Model
+from frugalvit.nn.shape import Image
 from frugalvit.training.average import Average, Ema, EmaOver
 from frugalvit.training.optimizer import (
     AdamW,
@@ -72,6 +74,68 @@ def test_a_linear_probe_learns_the_heads_alone(toy: Model) -> None:
     assert [name for name, parameter in module.named_parameters() if parameter.requires_grad] == [
         name for name, _ in module.named_parameters() if name.startswith("readout.heads.")
     ]
+
+
+@pytest.mark.parametrize("tune", [Everything(), HeadsOnly()], ids=lambda one: type(one).__name__)
+def test_what_is_frozen_stays_so_and_is_left_out(toy: Model, tune: Everything | HeadsOnly) -> None:
+    module = toy.build()
+    learned = [name for name, _ in module.named_parameters() if tune.learns(name)]
+    module.get_parameter(learned[0]).requires_grad_(False)
+    groups = parameter_groups(module, AdamW(1e-3, layer_decay=0.5), tune)
+    assert sorted(name for group in groups for name in group["names"]) == sorted(learned[1:])
+    assert [name for name, one in module.named_parameters() if one.requires_grad] == learned[1:]
+
+
+def test_nothing_learns_where_everything_is_frozen(toy: Model) -> None:
+    with pytest.raises(SpecError, match=r"model: all of its parameters are frozen\. Unfreeze"):
+        parameter_groups(toy.build().requires_grad_(False), AdamW(1e-3), Everything())
+
+
+def undecayed(library: str, name: str, side: int) -> tuple[torch.nn.Module, set[str]]:
+    """A model of another library, and the matrices of it that do not decay."""
+    module = ForeignModel(library, name, 7, Image(side, side, 3)).build(seed=0)  # type: ignore[arg-type]
+    groups = parameter_groups(module, AdamW(1e-3, weight_decay=0.3), Everything())  # type: ignore[arg-type]
+    still = {name for group in groups if group.get("weight_decay") == 0 for name in group["names"]}
+    return module.network, {name.removeprefix("network.") for name in still if module.get_parameter(name).ndim > 1}
+
+
+@pytest.mark.parametrize("name", ["deit_tiny_distilled_patch16_224", "swin_tiny_patch4_window7_224", "resnet18"])
+def test_models_of_timm_decay_as_in_timm(name: str) -> None:
+    factory = pytest.importorskip("timm.optim")
+    network, ours = undecayed("timm", name, 224)
+    spared = network.no_weight_decay() if hasattr(network, "no_weight_decay") else ()
+    theirs, _ = factory.param_groups_weight_decay(network, 0.3, no_weight_decay_list=spared)
+    assert theirs["weight_decay"] == 0
+    ids = {id(one) for one in theirs["params"]}
+    assert ours == {path for path, one in network.named_parameters() if id(one) in ids and one.ndim > 1}
+    assert bool(ours) == (name != "resnet18")
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("vit_b_32", {"class_token", "encoder.pos_embedding"}),
+        (
+            "swin_t",
+            {
+                f"features.{i}.{j}.attn.relative_position_bias_table"
+                for i, n in ((1, 2), (3, 2), (5, 6), (7, 2))
+                for j in range(n)
+            },
+        ),
+        ("resnet18", set()),
+    ],
+)
+def test_tokens_and_positions_of_torchvision_do_not_decay(name: str, wanted: set[str]) -> None:
+    pytest.importorskip("torchvision")
+    assert undecayed("torchvision", name, 64)[1] == wanted
+
+
+def test_everything_decays_in_a_model_of_timm_too_where_that_is_asked_for() -> None:
+    pytest.importorskip("timm")
+    module = ForeignModel("timm", "deit_tiny_patch16_224", 7, Image(32, 32, 3)).build(seed=0)
+    groups = parameter_groups(module, AdamW(1e-3, decays=AllParameters()), Everything())
+    assert all("weight_decay" not in group for group in groups)
 
 
 def test_the_learning_rate_grows_with_the_pictures_it_is_meant_for() -> None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from tests.training.runs import StopAt, Stopped, column, tiny, trace
+from tests.training.runs import Notes, StopAt, Stopped, column, states, tiny, trace
 from torch import nn
 
 import frugalvit
 from frugalvit.data.arrays import Arrays
+from frugalvit.data.batch import Batch
 from frugalvit.errors import DataError, SpecError
 from frugalvit.report.record import RunFolder
 from frugalvit.run import train
+from frugalvit.training.step import refuse_terms
 
 
 def linear() -> nn.Module:
@@ -100,6 +103,98 @@ def test_the_first_classes_are_those_of_the_test_split_too(tmp_path: Path) -> No
     assert done.classifier.classes == tuple("0123")
     assert done.summary["val_pictures"] < 250
     assert "test_top1" not in done.summary  # the digits' test split is their val split
+
+
+def test_frozen_parts_of_a_module_stay_as_they_are_and_resume(tmp_path: Path) -> None:
+    def half_frozen() -> nn.Module:
+        module = nn.Sequential(linear(), nn.Linear(10, 10))
+        module[0].requires_grad_(False)
+        return module
+
+    torch.manual_seed(4)
+    module, again = half_frozen(), half_frozen()
+    again.load_state_dict(module.state_dict())
+    before, notes = [one.detach().clone() for one in module.parameters()], Notes()
+    made = tiny("optimizer.lr=0.01", "clip=1.0")
+    train(made, out=tmp_path / "whole", model=module, device="cpu", display=notes)
+    same = [torch.equal(one, other) for one, other in zip(before, module.parameters(), strict=True)]
+    assert same == [True, True, False, False]
+    assert [one.requires_grad for one in module.parameters()] == [False, False, True, True]
+    assert any(text.startswith("2 of 4 parameter tensors are frozen") for text in notes.said)
+    moments = {name for name in safetensors.torch.load_file(states(tmp_path / "whole")[-1]) if name.startswith("optimizer.")}
+    assert moments and all(name.startswith("optimizer.inner.1.") for name in moments)
+    with pytest.raises(Stopped):
+        train(made, out=tmp_path / "run", model=again, device="cpu", display=StopAt(12))
+    train(made, out=tmp_path / "run", model=again, device="cpu", resume=True)
+    assert trace(tmp_path / "run") == trace(tmp_path / "whole")
+
+
+def test_a_module_that_is_frozen_altogether_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"model: all of its parameters are frozen"):
+        train(tiny(), out=tmp_path / "run", model=linear().requires_grad_(False), device="cpu")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("path", ["plain", "kept"])
+def test_weights_that_are_tied_are_trained_saved_and_resumed(tmp_path: Path, path: str) -> None:
+    def tied() -> nn.Module:
+        module = nn.Sequential(linear(), nn.Linear(10, 10, bias=False), nn.Linear(10, 10))
+        nn.init.eye_(module[1].weight)
+        nn.init.zeros_(module[2].bias)
+        module[2].weight = module[1].weight
+        return module
+
+    made = tiny(f"path={path}")
+    module = tied()
+    train(made, out=tmp_path / "whole", model=module, device="cpu")
+    assert module[1].weight is module[2].weight
+    saved = safetensors.torch.load_file(tmp_path / "whole" / "model.safetensors")
+    assert torch.equal(saved["1.weight"], saved["2.weight"])
+    assert not torch.equal(saved["1.weight"], torch.eye(10))
+    with pytest.raises(Stopped):
+        train(made, out=tmp_path / "run", model=tied(), device="cpu", display=StopAt(12))
+    train(made, out=tmp_path / "run", model=tied(), device="cpu", resume=True)
+    assert trace(tmp_path / "run") == trace(tmp_path / "whole")
+
+
+class Returns(nn.Module):
+    """An objective that returns what it is told to make of the loss."""
+
+    def __init__(self, made: Callable[[torch.Tensor], object]):
+        super().__init__()
+        self.made = made
+
+    def forward(self, outputs: dict[str, torch.Tensor], batch: Batch) -> object:
+        return self.made(nn.functional.cross_entropy(outputs["class"], batch.label_B))
+
+
+@pytest.mark.parametrize("path", ["plain", "sent", "kept"])
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda loss: {"loss": loss}, "a term is called 'loss', as another value of the log is"),
+        (lambda loss: {"own": loss, "lr": loss}, "a term is called 'lr'"),
+        (lambda loss: {"time_of_day": loss}, "a term is called 'time_of_day'"),
+        (lambda loss: {"val_loss": loss}, "a term is called 'val_loss'"),
+        (lambda loss: loss, r"it returned Tensor\. Return a dict of terms, for example {'own': loss}"),
+        (lambda loss: {}, "it returned no term at all"),
+    ],
+    ids=["loss", "lr", "time", "val", "tensor", "empty"],
+)
+def test_an_objective_that_returns_what_no_record_can_hold_is_refused(
+    tmp_path: Path, path: str, made: Callable[[torch.Tensor], object], said: str
+) -> None:
+    with pytest.raises(SpecError, match=f"^objective: {said}"):
+        train(tiny(f"path={path}"), out=tmp_path / "run", objective=Returns(made), device="cpu")
+
+
+def test_every_other_value_of_a_record_is_a_name_that_no_term_may_have(tmp_path: Path) -> None:
+    train(tiny(), out=tmp_path / "run", objective=Returns(lambda loss: {"own": loss}), device="cpu")
+    names = {name for row in RunFolder(tmp_path / "run").metrics() for name in row} - {"own"}
+    assert {"loss", "step", "epoch", "val_top1"} < names
+    for name in names:
+        with pytest.raises(SpecError, match=f"a term is called '{name}'"):
+            refuse_terms({name: torch.zeros(())})
 
 
 class Margin(nn.Module):

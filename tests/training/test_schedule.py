@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from fractions import Fraction as Ratio
 
 import pytest
 
 from frugalvit.errors import SpecError
 from frugalvit.recipes.find import recipe
 from frugalvit.training.duration import Epochs, Fraction, Steps, total_steps
+from frugalvit.training.loop import cadence_of
 from frugalvit.training.schedule import Clock, Constant, Cosine, EpochCosine
 
 CLOCK = Clock(total=1000, per_epoch=10)
@@ -19,6 +22,30 @@ def test_durations_are_resolved_to_steps() -> None:
         total_steps(Fraction(0.5), 10)
     with pytest.raises(SpecError, match=r"no step at all"):
         total_steps(Epochs(0.01), 10)
+    with pytest.raises(SpecError, match=r"0\.1 epochs: no step at all, with 2\.5 steps an epoch"):
+        total_steps(Epochs(0.1), Ratio(5, 2))
+    assert [Epochs(count).steps(Ratio(1, 4), 0) for count in (0, 0.5, 1, 4, 6.1)] == [0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("none", [Steps(0), Epochs(0), Fraction(0)], ids=str)
+def test_what_is_due_after_no_time_is_due_at_the_end_alone(none: Steps | Epochs | Fraction) -> None:
+    made = replace(recipe("vit.digits", "log_every=400"), evaluate=none, save=none)
+    cadence = cadence_of(made, CLOCK)
+    for due in (cadence.evaluates, cadence.saves):
+        assert [step for step in range(1, 1001) if due(step)] == [1000]
+    assert [step for step in range(1, 1001) if cadence.records(step)] == [400, 800, 1000]
+
+
+def test_what_is_due_after_less_than_a_step_is_due_after_each() -> None:
+    made = replace(recipe("vit.digits"), evaluate=Epochs(0.01), save=Fraction(0.1))
+    cadence = cadence_of(made, CLOCK)
+    assert all(cadence.evaluates(step) for step in range(1, 1001))
+    assert [step for step in range(1, 1001) if cadence.saves(step)] == list(range(100, 1001, 100))
+
+
+def test_early_stopping_needs_patience() -> None:
+    with pytest.raises(SpecError, match=r"patience: no patience at all would stop at the first validation\. Use Epochs\(10\)"):
+        recipe("vit.digits", "stop=EarlyStop(Epochs(0))")
 
 
 def test_cosine_warms_up_in_a_line_and_ends_at_its_end() -> None:
@@ -39,6 +66,14 @@ def test_deits_schedule_is_constant_inside_an_epoch_and_one_epoch_late() -> None
     for epoch in (6, 50, 99):  # the cosine is not shifted by the warm-up
         expected = 1e-5 + 0.5 * (1e-3 - 1e-5) * (1 + math.cos(math.pi * (epoch - 1) / 100))
         assert by_epoch[epoch] == pytest.approx(expected)
+
+
+def test_deits_schedule_keeps_its_epochs_where_they_are_no_whole_steps() -> None:
+    """Seven batches an epoch and three a step: step s begins in epoch 3 s // 7."""
+    clock, schedule = Clock(total=70, per_epoch=Ratio(7, 3)), EpochCosine(Epochs(5), start=0.0, end=0.0)
+    whole = Clock(total=30 * 7, per_epoch=7)
+    for step in range(70):
+        assert schedule.lr(step, 1.0, clock) == pytest.approx(schedule.lr(3 * step // 7 * 7, 1.0, whole)), step
 
 
 def test_constant_stays_at_the_peak() -> None:

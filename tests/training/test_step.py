@@ -11,6 +11,7 @@ import pytest
 import torch
 from tests.training.runs import column, tiny
 
+from frugalvit.beginning import cautions
 from frugalvit.data.augment import Augment, Resize
 from frugalvit.data.dataset import opened_splits
 from frugalvit.data.digits import Digits
@@ -20,6 +21,7 @@ from frugalvit.objective.objective import Objective, Supervised
 from frugalvit.recipes.find import recipe
 from frugalvit.run import train
 from frugalvit.training.devices import place_for
+from frugalvit.training.loop import fit
 from frugalvit.training.optimizer import AdamW, Everything, Sgd, parameter_groups
 from frugalvit.training.prepare import Training, prepare
 from frugalvit.training.recipe import Recipe
@@ -63,6 +65,56 @@ def test_two_batches_accumulated_have_the_gradients_of_one_of_twice_the_size() -
     for (name, left), right in zip(one.state.module.named_parameters(), two.state.module.parameters(), strict=True):
         torch.testing.assert_close(left.grad, right.grad, atol=1e-7, rtol=1e-4, msg=name)
     assert one.clock == two.clock
+
+
+@pytest.mark.parametrize(
+    ("duration", "batch", "accumulate", "steps"),
+    [
+        ("Epochs(3)", 32, 1, 24),
+        ("Epochs(3)", 32, 3, 8),  # 8 batches an epoch: two steps and two thirds
+        ("Epochs(10)", 32, 5, 16),
+        ("Epochs(2.5)", 32, 2, 10),
+        ("Epochs(1)", 32, 64, 1),  # a step is more than an epoch
+        ("Epochs(24)", 32, 64, 3),
+        ("Steps(7)", 32, 3, 7),
+    ],
+)
+def test_epochs_are_that_many_passes_also_where_gradients_are_accumulated(
+    duration: str, batch: int, accumulate: int, steps: int
+) -> None:
+    training = prepared(tiny(f"duration={duration}", f"batch={batch}", f"accumulate={accumulate}"))
+    assert training.clock.total == steps
+    records = list(fit(training.step, training.batches, replace(training.cadence, log=1)))
+    assert len(records) == steps
+    for record in records:
+        assert record.values["epoch"] == record.step * accumulate / 8
+        assert type(record.values["epoch"]) is float
+
+
+@pytest.mark.parametrize(
+    ("pictures", "batch", "said"),
+    [
+        (
+            127,
+            64,
+            "caution: 63 of the 127 pictures of an epoch fill no batch of 64 and are left out, others each time; batch=63 "
+            "leaves out 1",
+        ),
+        (128, 64, ""),
+        (141, 64, ""),  # a tenth is not missed much
+        (
+            143,
+            64,
+            "caution: 15 of the 143 pictures of an epoch fill no batch of 64 and are left out, others each time; batch=47 "
+            "leaves out 2",
+        ),
+        (50, 64, ""),  # all are there, some twice
+    ],
+)
+def test_pictures_that_fill_no_batch_are_told_where_they_are_many(pictures: int, batch: int, said: str) -> None:
+    source = Picked(Digits().open("train", None), np.arange(pictures))
+    training = prepare(tiny(f"batch={batch}"), {"train": source}, place_for("cpu", "fp32"))
+    assert [text for text in cautions(training) if "left out" in text] == ([said] if said else [])
 
 
 def test_the_loss_of_accumulated_batches_is_their_mean() -> None:

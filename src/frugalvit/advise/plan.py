@@ -109,7 +109,7 @@ def steps_of(plan: Plan) -> int:
     if plan.candidate.length.keyword == "steps":
         return plan.count
     an_epoch = max(plan.candidate.pictures // plan.batch, 1)
-    return plan.count * max(an_epoch // plan.accumulate, 1)
+    return max(round(plan.count * an_epoch / plan.accumulate), 1)
 
 
 def fed_rate(speed: Speed, machine: Machine) -> tuple[float, int]:

@@ -30,13 +30,13 @@ from frugalvit.measure.cost import ModelCost, cost
 from frugalvit.training.devices import Place, place_for
 from frugalvit.training.prepare import Training, prepare
 from frugalvit.training.recipe import Recipe, preprocess_of
+from frugalvit.training.switches import SMALL, settled
 
 ROUNDS = 5  # at most
 SECONDS = 2.0  # of rounds, after which there is no further one
 CPU_MACS = 2.5e10  # of a batch's forward pass on a CPU: a second or so; smaller batches are slower a picture
 BUSY = 0.7  # the share of a core below which others were using it
 DEVICE_BATCH = 256  # at most, elsewhere
-SMALL = 10**9  # multiply-accumulates of a batch, below which training takes one thread (run.py)
 WARM = 3  # steps before, on a device: the first one captures a graph
 READ = 16  # pictures a timed batch of reading
 
@@ -133,7 +133,7 @@ def trained(recipe: Recipe, batch: int, place: Place, costs: ModelCost) -> tuple
     cpu = place.device.type == "cpu"
     gradients: list[float] = []
     updates: list[float] = []
-    with few_threads(costs.macs * recipe.batch):
+    with settled(recipe), few_threads(costs.macs * recipe.batch):
         training = prepare(replace(recipe, batch=batch, accumulate=1, stop=None), {"train": Synthetic(recipe)}, place)
         given = pictures_for(training, batch)
         for _ in range(1 if cpu else WARM):

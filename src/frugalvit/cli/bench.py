@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -160,10 +161,10 @@ def of_model(model: Architecture, batch: int, place: Place, steps: int | None, l
 
 def of_recipe(recipe: Recipe, data: Path | None, place: Place, workers: int, steps: int | None, line: Line) -> dict[str, Any]:
     """Its training step on a batch that lies on the device, and its loop with the data read."""
-    from frugalvit.beginning import enough_threads
     from frugalvit.measure.latency import memory_for
     from frugalvit.report.progress import Hint
     from frugalvit.training.prepare import prepare
+    from frugalvit.training.switches import few_threads, settled
     from frugalvit.training.throughput import fed_speeds, long, measurable, noise_for, still_speeds
 
     recipe, notes = measurable(recipe), []
@@ -171,10 +172,10 @@ def of_recipe(recipe: Recipe, data: Path | None, place: Place, workers: int, ste
     if not sources:
         recipe = long(recipe)
         notes.append("No data: its step was measured on noise alone. Say --data PATH to measure the reading too.")
-    with memory_for(recipe.batch, place.device):
+    with memory_for(recipe.batch, place.device), settled(recipe), ExitStack() as switches:
         line.say("preparing")
         training = prepare(recipe, sources or noise_for(recipe), place)
-        enough_threads(training)
+        switches.enter_context(few_threads(training))
         notes += [training.note] if training.note else []
         still = line.follow("synthetic", still_speeds(training, calls=steps))
         rows = [row(still)]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from frugalvit.errors import SpecError, at, suggestion
-from frugalvit.nn.network import Network, seeded, torch_limits
+from frugalvit.nn.network import SEEDING, Network, seeded, torch_limits
 from frugalvit.nn.shape import Image, MapShape, Shape
 from frugalvit.spec import check_fields
 
@@ -94,13 +94,14 @@ class ForeignNetwork(Network):
 
 @contextmanager
 def decided_by(draws_RB: Tensor | None) -> Iterator[None]:
-    """Inside, torch's global generators start from the draw, so that a step is a function of its draws."""
+    """Inside, torch's global generators start from the draw, so that a step is a function of its draws; a thread at a time."""
     if draws_RB is None:
         yield
         return
     devices = [draws_RB.device] if draws_RB.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(int(draws_RB[0, 0].double().item() * 2**53))
+    seed = int(draws_RB[0, 0].double().item() * 2**53)
+    with SEEDING, torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
         yield
 
 

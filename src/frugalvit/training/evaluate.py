@@ -29,7 +29,7 @@ class Framed:
     def __init__(self, source: Source, preprocess: Preprocess, place: Place, batch: int | None = None):
         self.source, self.preprocess, self.place = source, preprocess, place
         small = place.device.type == "cuda" and preprocess.height * preprocess.width <= SMALL
-        self.batch = batch or (1024 if small else 256)
+        self.batch = min(batch or (1024 if small else 256), max(len(source), 1))
         self.kept: list[tuple[Tensor, Tensor]] = []
 
     def batches(self, workers: int) -> Iterator[tuple[Tensor, Tensor]]:

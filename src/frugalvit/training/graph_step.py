@@ -27,11 +27,11 @@ from frugalvit.training import compiled
 from frugalvit.training.devices import Place
 from frugalvit.training.judgment import copies, judged, kept_where
 from frugalvit.training.one_bit import has_binary_maps
-from frugalvit.training.prepared import Prepared, counting_freely
+from frugalvit.training.prepared import Prepared
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.schedule import Clock
 from frugalvit.training.state import State
-from frugalvit.training.step import Step, changing_buffers, total_norm
+from frugalvit.training.step import Step, changing_buffers, terms_of, total_norm
 from frugalvit.training.teacher import Teacher
 from frugalvit.training.teacher_networks import quicken
 from frugalvit.training.update import Update, fits
@@ -63,7 +63,7 @@ class GraphStep(Step):
         device = place.device
         self.kept = kept
         self.prepared: Callable[..., Any] = Prepared(recipe, preprocess, kept, state.module.draws).to(device)
-        self.terms: Callable[..., tuple[Tensor, dict[str, Tensor]]] = self.computed_terms
+        self.terms = terms_of(state.module, state.objective, place, recipe.accumulate)
         self.judged: Callable[..., Tensor] = judged
         self.kept_where: Callable[..., None] = kept_where
         self.answers: Callable[[Tensor], dict[str, Tensor]] | None = teacher
@@ -157,7 +157,7 @@ class GraphStep(Step):
         """Adds the gradients of one batch and returns its share of the loss and of each term."""
         index_B, label_B = self.number_2AB[:, part].unbind()
         key = torch.stack([self.key[0], self.key[1] + part]) if part else self.key
-        with torch.no_grad(), counting_freely():
+        with torch.no_grad():
             image_BCHW, target_BC, draws_RB = self.prepared(self.image_ABCHW[part], index_B, label_B, key)
         answers = self.answered(image_BCHW, index_B)
         loss, terms = self.terms(image_BCHW, target_BC, label_B, index_B, draws_RB, answers)
@@ -169,22 +169,6 @@ class GraphStep(Step):
         if self.filed is not None:
             return self.filed(index_B)
         return None if self.answers is None else self.answers(image_BCHW)
-
-    def computed_terms(
-        self,
-        image_BCHW: Tensor,
-        target_BC: Tensor,
-        label_B: Tensor,
-        index_B: Tensor,
-        draws_RB: Tensor | None,
-        answers: Mapping[str, Tensor] | None,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss and its terms, as shares of all batches of a step."""
-        with self.place.autocast():
-            outputs = self.state.module(image_BCHW, draws_RB)
-            terms = self.state.objective(outputs, Batch(image_BCHW, label_B, index_B, target_BC, answers))
-        shares = {name: value / self.recipe.accumulate for name, value in terms.items()}
-        return torch.stack(list(shares.values())).sum(), shares
 
     @torch.no_grad()
     def updated(self, finite: Tensor, shorten: Tensor | None) -> None:

@@ -10,6 +10,7 @@ from torch.utils.data import Dataset
 
 from frugalvit.data.batch import Batch
 from frugalvit.errors import FrugalError
+from frugalvit.training.duration import NOTHING, Duration
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.schedule import Clock
 from frugalvit.training.step import Step
@@ -24,23 +25,30 @@ class Cadence:
     """After which steps something is due. All are records too, so a saved state never splits a mean."""
 
     log: int
-    evaluate: int
+    evaluate: int  # 0, here and below: at the end alone
     save: int
     total: int
 
     def evaluates(self, step: int) -> bool:
-        return step == self.total or step % self.evaluate == 0
+        return self.due(step, self.evaluate)
 
     def saves(self, step: int) -> bool:
-        return step == self.total or step % self.save == 0
+        return self.due(step, self.save)
+
+    def due(self, step: int, every: int) -> bool:
+        return step == self.total or (every > 0 and step % every == 0)
 
     def records(self, step: int) -> bool:
         return step % self.log == 0 or self.evaluates(step) or self.saves(step)
 
 
 def cadence_of(recipe: Recipe, clock: Clock) -> Cadence:
-    evaluate, save = (max(one.steps(clock.per_epoch, clock.total), 1) for one in (recipe.evaluate, recipe.save))
-    return Cadence(recipe.log_every, evaluate, save, clock.total)
+    return Cadence(recipe.log_every, every(recipe.evaluate, clock), every(recipe.save, clock), clock.total)
+
+
+def every(duration: Duration, clock: Clock) -> int:
+    """In steps; a time too short for one is one, and no time at all stays 0."""
+    return 0 if duration in NOTHING else max(duration.steps(clock.per_epoch, clock.total), 1)
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,7 @@ def fit(step: Step, batches: Dataset[Batch], cadence: Cadence, workers: int = 0)
     state, recipe, clock = step.state, step.recipe, step.clock
     accumulate = recipe.accumulate
     reader = step.reader(batches, range(state.step * accumulate, clock.total * accumulate), workers)
+    refuse_nonfinite(state.counters["in_a_row"], recipe, state.step)
     step.in_a_row.fill_(state.counters["in_a_row"])
     began, waited = time.perf_counter(), 0.0
     while state.step < clock.total:
@@ -71,12 +80,14 @@ def fit(step: Step, batches: Dataset[Batch], cadence: Cadence, workers: int = 0)
         values = step.taken()
         spent = time.perf_counter() - began
         state.counters["nonfinite"] += values["nonfinite"]
-        state.counters["in_a_row"] = round(step.in_a_row.item())
+        most = round(step.most_in_a_row.item())
+        # where the training ends here, what is saved says so, and resuming it ends in the same way
+        state.counters["in_a_row"] = most if most >= recipe.nonfinite else round(step.in_a_row.item())
         yield Record(
             state.step,
             {
                 **values,
-                "epoch": state.step / clock.per_epoch,
+                "epoch": float(state.step / clock.per_epoch),
                 "lr": lr,
                 "nonfinite": state.counters["nonfinite"],
                 "bad_pictures": len(state.counters["bad_pictures"]),
@@ -84,13 +95,17 @@ def fit(step: Step, batches: Dataset[Batch], cadence: Cadence, workers: int = 0)
                 "time_waiting": waited / spent,
             },
         )
-        if step.most_in_a_row.item() >= recipe.nonfinite:
-            raise NonFinite(
-                f"{recipe.nonfinite} steps in a row had a loss or gradient that is no number (until step {state.step}). "
-                "None of them changed the weights. Lower the learning rate, lengthen the warm-up, or use precision=fp32.",
-                path="train",
-            )
+        refuse_nonfinite(most, recipe, state.step)
         began, waited = time.perf_counter(), 0.0
+
+
+def refuse_nonfinite(in_a_row: int, recipe: Recipe, step: int) -> None:
+    if in_a_row >= recipe.nonfinite:
+        raise NonFinite(
+            f"{recipe.nonfinite} steps in a row had a loss or gradient that is no number (until step {step}). "
+            "None of them changed the weights. Lower the learning rate, lengthen the warm-up, or use precision=fp32.",
+            path="train",
+        )
 
 
 def note_bad(names: list[str], batches: list[Batch]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from itertools import accumulate
 from typing import Any, get_args
 
@@ -18,6 +19,7 @@ from frugalvit.nn.projection import Together
 from frugalvit.training.muon import MuonAndAdamW, Units
 
 BETWEEN = (SummaryTokens, LearnedPositions, FixedPositions, TokenBatchNormalized)  # layers that are neither block nor merge
+SPARED = ("class_token", "*.pos_embedding", "*.relative_position_bias_table")  # torchvision's, which has no list of them
 
 
 def refuse_rates(lr: float, weight_decay: float, layer_decay: float, momenta: dict[str, float], eps: float = 1e-8) -> None:
@@ -43,18 +45,21 @@ def by_path(betas: tuple[float, float]) -> dict[str, float]:
 class Matrices:
     """Matrices decay; biases, norms, positions and summary tokens do not, as in DeiT, timm and big_vision.
 
+    In models of other libraries, what their `no_weight_decay` lists does not either.
     Deviation: the DeiT release decays its distillation token, by an oversight of the timm version it pins.
     """
 
-    def covers(self, name: str, parameter: nn.Parameter) -> bool:
-        return parameter.ndim > 1 and not name.endswith((".bias", ".positions")) and ".tokens." not in name
+    def covers(self, name: str, parameter: nn.Parameter, spared: Sequence[str] = ()) -> bool:
+        """`spared` are the names, or patterns of them, that the module itself wants left alone."""
+        matrix = parameter.ndim > 1 and not name.endswith((".bias", ".positions")) and ".tokens." not in name
+        return matrix and not any(fnmatchcase(name, pattern) for pattern in spared)
 
 
 @dataclass(frozen=True)
 class AllParameters:
     """Everything decays, biases, norms and temperatures too, as in the release of Lee et al. (2021)."""
 
-    def covers(self, name: str, parameter: nn.Parameter) -> bool:
+    def covers(self, name: str, parameter: nn.Parameter, spared: Sequence[str] = ()) -> bool:
         return True
 
 
@@ -210,21 +215,33 @@ def hidden_matrices(module: Network) -> dict[str, int]:
     return found
 
 
+def spared_names(module: Network) -> list[str]:
+    """What a model of another library wants not to be decayed: names, or patterns of them, as in timm."""
+    found = []
+    for inside, part in module.named_children() if not len(module.layers) else ():
+        listed = getattr(part, "no_weight_decay", None)
+        found += [f"{inside}.{name}" for name in (listed() if callable(listed) else SPARED)]
+    return found
+
+
 def parameter_groups(module: Network, optimizer: Optimizer, tune: Tune) -> list[dict[str, Any]]:
     """Parameters that learn, grouped by decay and by speed; each group knows its `scale` and its parameters' names.
 
+    What is frozen already stays so. All else that does not learn is frozen here.
     Muon's matrices have groups of their own, of the `kind` "muon", with the `parts` of each.
     """
     groups: dict[tuple[bool, bool, float], dict[str, Any]] = {}
     matrices = hidden_matrices(module) if isinstance(optimizer, Muon) else {}
-    above = heights(module)
+    above, spared = heights(module), spared_names(module)
     if not above and optimizer.layer_decay != 1:
         raise SpecError("models of other libraries do not tell their blocks. Use 1.0.", path="recipe.optimizer.layer_decay")
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise SpecError("all of its parameters are frozen. Unfreeze what shall learn: requires_grad_(True).", path="model")
     for name, parameter in module.named_parameters():
-        parameter.requires_grad_(tune.learns(name))
+        parameter.requires_grad_(parameter.requires_grad and tune.learns(name))
         if not parameter.requires_grad:
             continue
-        decayed = optimizer.decays.covers(name, parameter)
+        decayed = optimizer.decays.covers(name, parameter, spared)
         scale = lr_scale(name, above, optimizer.layer_decay)
         group = groups.setdefault((name in matrices, decayed, scale), {"params": [], "names": [], "scale": scale})
         group["params"].append(parameter)

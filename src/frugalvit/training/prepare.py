@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction as Ratio
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +76,6 @@ def prepare(
 
     Where pictures are to be decoded once, `workers` processes do it, and `progress` is told how far they are.
     """
-    settle(recipe)
     train = sources["train"]
     if recipe.data.validate == "test":
         if "test" not in sources:
@@ -93,7 +92,7 @@ def prepare(
             f"times. Use {len(train)} or fewer.",
             path="recipe.batch",
         )
-    per_epoch = max(steps_per_epoch(recipe.data.order, train.labels, recipe.batch) // recipe.accumulate, 1)
+    per_epoch = Ratio(steps_per_epoch(recipe.data.order, train.labels, recipe.batch), recipe.accumulate)
     clock = Clock(total_steps(recipe.duration, per_epoch), per_epoch)
     taps = recipe.objective.student_taps if objective is None else ()
     module = module or recipe.model.build(taps=taps, seed=key(recipe.seed, Stream.INIT) >> 1)
@@ -105,10 +104,9 @@ def prepare(
     counts_C = torch.from_numpy(np.bincount(train.labels, minlength=len(train.classes)))
     objective = (objective or built_objective(recipe, module, counts_C, teacher)).to(place.device)
     groups = parameter_groups(module, recipe.optimizer, recipe.tune)
-    learned = list(objective.parameters())
+    learned = {f"objective.{name}": one for name, one in objective.named_parameters() if one.requires_grad}
     if learned:
-        names = [f"objective.{name}" for name, _ in objective.named_parameters()]
-        groups.append({"params": learned, "names": names, "scale": 1.0, "weight_decay": 0.0})
+        groups.append({"params": list(learned.values()), "names": list(learned), "scale": 1.0, "weight_decay": 0.0})
     optimizer = recipe.optimizer.build(groups, peak_lr(recipe.optimizer, recipe.pictures))
     average = Average(recipe.average.within(clock.total), module) if recipe.average else None
     scaler = torch.amp.GradScaler(place.device.type) if place.scales_loss else None
@@ -147,12 +145,3 @@ def output_shapes(module: Network, recipe: Recipe) -> dict[str, tuple[int, ...]]
     outputs = module(torch.zeros(1, image.channels, image.height, image.width, device=device))
     module.train()
     return {name: tuple(value.shape[1:]) for name, value in outputs.items()}
-
-
-def settle(recipe: Recipe) -> None:
-    """Switches of torch that hold for the whole process."""
-    if recipe.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
-    elif recipe.teaching is not None or isinstance(recipe.model, ConvNet):
-        torch.backends.cudnn.benchmark = True  # shapes stay the same, so choosing a network's convolutions is done once

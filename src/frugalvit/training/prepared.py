@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from frugalvit.data.device.draws import uniform
@@ -50,16 +47,3 @@ class Prepared(nn.Module):
         draws_1K = uniform(key, Stream.MIX, (1, max(self.mix.draws, 1)))
         image_BCHW, target_BC = self.mix(image_BCHW, label_B, draws_1K)
         return image_BCHW, target_BC, uniform(key, Stream.DEPTH, (self.rows, len(index_B))) if self.rows else None
-
-
-@contextmanager
-def counting_freely() -> Iterator[None]:
-    """Whole numbers add up to the same in any order, which torch does not know where it must be deterministic."""
-    if not torch.are_deterministic_algorithms_enabled():
-        yield
-        return
-    torch.use_deterministic_algorithms(False)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(True)

@@ -18,7 +18,7 @@ from frugalvit.nn.architecture import Architecture
 from frugalvit.objective.objective import Objective
 from frugalvit.training.average import Ema, EmaOver
 from frugalvit.training.devices import PrecisionName
-from frugalvit.training.duration import Duration, Epochs, Steps
+from frugalvit.training.duration import NOTHING, Duration, Epochs, Steps
 from frugalvit.training.optimizer import Everything, Optimizer, Tune
 from frugalvit.training.schedule import Schedule
 from frugalvit.training.teacher import Teaching
@@ -63,6 +63,10 @@ class EarlyStop:
     """Stop when validation has not improved for so long; the best weights are the result."""
 
     patience: Duration = Epochs(10)
+
+    def __post_init__(self) -> None:
+        if self.patience in NOTHING:
+            raise SpecError("no patience at all would stop at the first validation. Use Epochs(10), say.", path="patience")
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction as Ratio
 
 from frugalvit.training.duration import Duration, Epochs, Steps
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Where a step stands: the whole training in steps, and an epoch in steps."""
+    """Where a step stands: the whole training in steps, and an epoch in steps, a ratio where gradients are accumulated."""
 
     total: int
-    per_epoch: int
+    per_epoch: int | Ratio
 
 
 @dataclass(frozen=True)

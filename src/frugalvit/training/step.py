@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -14,6 +14,7 @@ from frugalvit.data.batches import read
 from frugalvit.data.finish import normalize
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.randomness import Stream, numpy_generator, torch_generator
+from frugalvit.errors import SpecError
 from frugalvit.training.devices import Place
 from frugalvit.training.filed_answers import FiledAnswers
 from frugalvit.training.optimizer import peak_lr
@@ -21,6 +22,9 @@ from frugalvit.training.recipe import Recipe
 from frugalvit.training.schedule import Clock
 from frugalvit.training.state import State
 from frugalvit.training.teacher import Teacher
+
+RESERVED = ("loss", "gradient_norm", "nonfinite", "step", "epoch", "lr", "bad_pictures", "advice")  # other values of a record
+BEGINNINGS = ("time_", "val_")  # of the rest
 
 
 class Step:
@@ -92,6 +96,7 @@ class Step:
         with self.place.autocast():
             outputs = state.module(batch.image_BCHW, draws)
             terms = state.objective(outputs, batch)
+        refuse_terms(terms)
         for name, value in terms.items():
             self.add(name, value.detach() / recipe.accumulate)
         loss = torch.stack(list(terms.values())).sum() / recipe.accumulate
@@ -134,9 +139,47 @@ class Step:
         return values
 
 
+def terms_of(
+    module: nn.Module, objective: nn.Module, place: Place, accumulate: int
+) -> Callable[..., tuple[Tensor, dict[str, Tensor]]]:
+    """What computes the loss and its terms, as shares of all batches of a step.
+
+    No method of the step, which keeps it: each would keep the other, and a finished run its memory.
+    """
+
+    def terms_and_loss(
+        image_BCHW: Tensor,
+        target_BC: Tensor,
+        label_B: Tensor,
+        index_B: Tensor,
+        draws_RB: Tensor | None,
+        answers: Mapping[str, Tensor] | None,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        with place.autocast():
+            outputs = module(image_BCHW, draws_RB)
+            terms = objective(outputs, Batch(image_BCHW, label_B, index_B, target_BC, answers))
+        refuse_terms(terms)
+        shares = {name: value / accumulate for name, value in terms.items()}
+        return torch.stack(list(shares.values())).sum(), shares
+
+    return terms_and_loss
+
+
+def refuse_terms(terms: object) -> None:
+    """What an objective of one's own may not return; a record has one value of a name."""
+    if not isinstance(terms, Mapping):
+        kind = type(terms).__name__
+        raise SpecError(f"it returned {kind}. Return a dict of terms, for example {{'own': loss}}.", path="objective")
+    if not terms:
+        raise SpecError("it returned no term at all, so there is nothing to learn. Return one or more.", path="objective")
+    for name in terms:
+        if name in RESERVED or name.startswith(BEGINNINGS):
+            raise SpecError(f"a term is called '{name}', as another value of the log is. Use another name.", path="objective")
+
+
 def changing_buffers(module: nn.Module) -> list[Tensor]:
     """What forward may change: the statistics of batch norms, for one. Buffers that are not saved are constants."""
-    parameters = {name for name, _ in module.named_parameters()}
+    parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}  # tied ones have several names
     return [value for name, value in module.state_dict(keep_vars=True).items() if name not in parameters]
 
 

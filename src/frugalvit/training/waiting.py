@@ -1,0 +1,37 @@
+"""What to do where much of the time is spent waiting for data."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from typing import Literal
+
+from frugalvit.data.ahead import WAITING, Reading, advice
+from frugalvit.data.batches import TrainingBatches, readable
+from frugalvit.data.store import Store
+from frugalvit.training.loop import Record
+from frugalvit.training.prepare import Training
+
+
+class Waiting:
+    """Advice for one training. How it reads is found out when that is first asked for: a picture must be decoded."""
+
+    def __init__(self, training: Training, workers: int):
+        self.training, self.workers = training, workers
+
+    def advice(self, record: Record) -> str:
+        """A sentence; empty where little time was spent waiting."""
+        share = record.values.get("time_waiting", 0.0)
+        return advice(share, self.reading) if share > WAITING else ""
+
+    @cached_property
+    def reading(self) -> Reading:
+        batches, preprocess = self.training.batches, self.training.preprocess
+        source = batches.source if isinstance(batches, TrainingBatches) else None
+        kept: Literal["encoded", "stored", "on the device"] = "encoded" if source is not None else "on the device"
+        side = 0
+        if source is not None and not isinstance(source, Store):
+            side = min(readable(source, 0, len(source))[0].size)
+        if isinstance(source, Store):
+            kept, side = "stored", int(min(source.heights.min(), source.widths.min()))
+        return Reading(kept, self.workers, os.cpu_count() or 1, side, min(preprocess.height, preprocess.width))
