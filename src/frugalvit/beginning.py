@@ -17,15 +17,14 @@ from frugalvit.data.files import refuse_other_classes
 from frugalvit.data.source import SPLITS, Source
 from frugalvit.data.split import NoSplit
 from frugalvit.data.subset import FirstClasses
-from frugalvit.deploy.classifier import Classifier
 from frugalvit.deploy.packed_file import ENDING
 from frugalvit.errors import NOTICING, DataError, SpecError, WeightsError, at
 from frugalvit.measure.bits import one_bit_weights
 from frugalvit.recipes.find import BESIDE
 from frugalvit.report.progress import Display
 from frugalvit.report.record import RunFolder
-from frugalvit.spec import decode, encode, read
-from frugalvit.teaching import open_teacher
+from frugalvit.spec import decode, encode, read, shown
+from frugalvit.teaching import Given, open_teacher
 from frugalvit.training.devices import Place
 from frugalvit.training.duration import Duration
 from frugalvit.training.one_bit import precision_of
@@ -35,7 +34,7 @@ from frugalvit.training.prepare import Training
 from frugalvit.training.recipe import Recipe, filled, preprocess_of
 from frugalvit.training.schedule import Clock
 from frugalvit.training.state import latest, refuse_damaged
-from frugalvit.training.teacher import ReadyTeacher, Teacher
+from frugalvit.training.teacher import Teacher
 from frugalvit.training.teacher_check import check_teacher
 from frugalvit.weights.fetch import fetch
 from frugalvit.weights.load import load_weights
@@ -46,16 +45,29 @@ KNOWN_LR = {"AdamW": (1e-6, 1e-2), "Sgd": (1e-4, 1.0), "Muon": (1e-6, 0.1)}  # o
 def opened(recipe: Recipe, data: str | Path | Mapping[str, Source] | None) -> dict[str, Source]:
     """Ready sources as they are; a path in full, so that pictures keep their names wherever the run is resumed."""
     if isinstance(data, Mapping):
+        refuse_no_sources(data)
         if "train" not in data or not set(data) <= set(SPLITS):
             raise DataError(f"splits {sorted(data)}. Give train, and val and test where there are any.", path="data")
         sources = dict(data)
     else:
+        if data is not None and not isinstance(data, (str, Path)):
+            raise DataError(f"{shown(data)} is neither a path nor a dict of sources by split.", path="data")
         root = Path(data).resolve() if data else None
         if root is not None:
             refuse_own_data(recipe.data.dataset)
         sources = all_splits(recipe, root)
     refuse_unfit(sources)
     return sources
+
+
+def refuse_no_sources(data: Mapping[str, Source]) -> None:
+    for split, source in data.items():
+        if not isinstance(source, Source):
+            raise DataError(
+                f"{shown(source)} is no source of pictures. Give arrays, frugalvit.data.arrays.Arrays(images_NHWC, labels, "
+                "classes), or what a data set opens.",
+                path=f"data[{split!r}]",
+            )
 
 
 def refuse_unfit(sources: Mapping[str, Source]) -> None:
@@ -96,9 +108,7 @@ def all_splits(recipe: Recipe, root: Path | None) -> dict[str, Source]:
     return sources | {"test": test}
 
 
-def opened_teacher(
-    recipe: Recipe, sources: Mapping[str, Source], place: Place, ready: ReadyTeacher | Classifier | None
-) -> Teacher | None:
+def opened_teacher(recipe: Recipe, sources: Mapping[str, Source], place: Place, ready: Given | None) -> Teacher | None:
     """Whoever teaches: the one that is given, or the recipe's; nobody where no term would listen."""
     teaching = recipe.teaching
     if ready is None and teaching is None:
@@ -129,7 +139,7 @@ def checked_teacher(training: Training, workers: int) -> list[str]:
     return [*teacher.notes, found.note]
 
 
-def description(training: Training, model: nn.Module | None, objective: nn.Module | None) -> dict[str, Any]:
+def description(training: Training, model: nn.Module | None, objective: object) -> dict[str, Any]:
     """What a run is: its recipe and its data. Resuming checks that both are the same."""
     found = encode(training.recipe)
     found["data_fingerprint"] = {name: source.fingerprint() for name, source in training.sources.items()}
@@ -257,6 +267,9 @@ def cautions(training: Training) -> Iterator[str]:
     frozen = [name for name, one in parameters.items() if not one.requires_grad and recipe.tune.learns(name)]
     if frozen:
         yield f"{len(frozen)} of {len(parameters)} parameter tensors are frozen (requires_grad) and stay so, {frozen[0]} first"
+    answering = getattr(training.state.module, "answering", ())
+    if len(answering) > 1:
+        yield f"validation takes the mean of the heads {', '.join(answering)}"
     warm_up = getattr(recipe.schedule, "warmup", None)
     if warm_up is not None and warm_up.steps(training.clock.per_epoch, training.clock.total) >= training.clock.total:
         yield "caution: the warm-up is as long as the training, so the peak learning rate is never reached (schedule.warmup)"

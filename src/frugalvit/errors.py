@@ -87,6 +87,11 @@ def behind(error: BaseException | None) -> list[BaseException]:
     return found
 
 
+def brief(error: BaseException) -> str:
+    """Its kind and the first line of what it says."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
 def whole_number(text: str) -> int | None:
     """The number that a text is, or None."""
     try:

@@ -29,22 +29,23 @@ from frugalvit.deploy.classifier import Classifier, ClassifierSpec
 from frugalvit.errors import DataError, SpecError
 from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.network import Network
-from frugalvit.nn.own import own_module
+from frugalvit.nn.own import own_module, own_state
 from frugalvit.report.environment import environment
 from frugalvit.report.loggers import check_logger, logger_named
 from frugalvit.report.progress import Display, Silent
 from frugalvit.report.record import RunFolder
 from frugalvit.spec import encode
 from frugalvit.stopping import Stopping, listening
+from frugalvit.teaching import Given
 from frugalvit.training import loop
 from frugalvit.training.devices import Place, place_for
 from frugalvit.training.evaluate import evaluate
 from frugalvit.training.loop import NonFinite, Record
+from frugalvit.training.own import OwnObjective, own_objective
 from frugalvit.training.prepare import Training, prepare
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.state import checkpoint, latest, prune
 from frugalvit.training.switches import few_threads, settled
-from frugalvit.training.teacher import ReadyTeacher
 from frugalvit.training.waiting import Waiting
 from frugalvit.weights.files import write_safetensors
 
@@ -64,8 +65,8 @@ def train(
     out: str | Path,
     data: str | Path | Mapping[str, Source] | None = None,
     model: nn.Module | None = None,
-    objective: nn.Module | None = None,
-    teacher: ReadyTeacher | Classifier | None = None,
+    objective: nn.Module | OwnObjective | None = None,
+    teacher: Given | None = None,
     init: str = "",
     origin: str = "",
     resume: bool = False,
@@ -78,10 +79,10 @@ def train(
     """Train a recipe into the folder `out`. `resume` continues where a killed run stopped, to the very same weights; on
     another kind of device or in another precision only where `device` names it.
 
-    `data` is a path, or ready sources for "train", "val" and perhaps "test"; `model` and `objective` are ready modules, in
-    which case the weights are saved but the run cannot be rebuilt from its recipe alone; `teacher` is a classifier or a
-    `ReadyTeacher` in place of the recipe's. `extend` lets a resumed run have
-    another length than it began with, and says what that does to the learning rate.
+    `data` is a path, or ready sources for "train", "val" and perhaps "test"; `model` is a ready module, `objective` a module
+    or a function, and `teacher` a module, a function or a classifier in place of the recipe's (docs/own.md). A run with a
+    module or an objective of one's own saves its weights and cannot be rebuilt from its recipe alone. `extend` lets a resumed
+    run have another length than it began with, and says what that does to the learning rate.
     """
     display = display or Silent()
     if not isinstance(recipe, Recipe):
@@ -106,7 +107,7 @@ def train(
             sources,
             place,
             module=own_module(model),
-            objective=objective,
+            objective=own_objective(objective),
             teacher=opened_teacher(recipe, sources, place, teacher),
             workers=workers,
             progress=lambda done, total: display.count("decoding pictures, once", done, total),
@@ -273,6 +274,8 @@ def finish(training: Training, folder: RunFolder, model: nn.Module | None, worke
 def saved(training: Training, folder: RunFolder, model: nn.Module | None) -> Classifier | None:
     if model is not None and not isinstance(model, Network):
         write_safetensors(folder.path / "model.safetensors", model.state_dict())
+        if training.state.best:
+            write_safetensors(folder.path / "best.safetensors", own_state(training.state.best))
         return None
     spec = ClassifierSpec(training.recipe.model, training.preprocess, training.sources["train"].classes)
     built = spec.model.build(seed=0)

@@ -220,3 +220,136 @@ def test_an_objective_of_ones_own_is_minimized_and_resumed(tmp_path: Path) -> No
     assert trace(tmp_path / "run") == trace(tmp_path / "whole")
     row = RunFolder(tmp_path / "run").metrics()[-1]
     assert row["loss"] == pytest.approx(row["margin"] + row["cost"], rel=1e-5)
+
+
+class Says(nn.Module):
+    """A linear map whose logits are made into something else."""
+
+    def __init__(self, made: Callable[[torch.Tensor], object], inputs: int = 64, classes: int = 10):
+        super().__init__()
+        self.linear, self.made = nn.Linear(inputs, classes), made
+
+    def forward(self, image_BCHW: torch.Tensor) -> object:
+        return self.made(self.linear(image_BCHW.flatten(1)))
+
+
+def test_heads_that_the_objective_does_not_read_do_not_answer(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    two = Says(lambda logits: {"class": logits, "aux": -100 * logits.detach()})
+    torch.manual_seed(3)
+    one = Says(lambda logits: {"class": logits})
+    done = train(tiny("optimizer.lr=0.01"), out=tmp_path / "two", model=two, device="cpu")
+    alone = train(tiny("optimizer.lr=0.01"), out=tmp_path / "one", model=one, device="cpu")
+    assert done.summary == alone.summary
+    assert done.summary["val_top1"] > 40
+
+
+def test_with_an_objective_of_ones_own_all_logits_answer_and_it_is_said(tmp_path: Path) -> None:
+    module, notes = Says(lambda logits: {"a": logits, "b": 3 * logits, "more": logits.mean(1)}), Notes()
+
+    def both(outputs: dict[str, torch.Tensor], batch: Batch) -> dict[str, torch.Tensor]:
+        return {name: nn.functional.cross_entropy(outputs[name], batch.label_B) for name in "ab"}
+
+    done = train(tiny("optimizer.lr=0.01"), out=tmp_path / "run", model=module, objective=both, device="cpu", display=notes)
+    assert {"val_top1_a", "val_top1_b"} < set(done.summary) and "val_top1_more" not in done.summary
+    assert "validation takes the mean of the heads a, b" in notes.said
+    assert {"a", "b"} < set(RunFolder(tmp_path / "run").metrics()[0])
+    assert RunFolder(tmp_path / "run").recipe()["ready_objective"] == "function"
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("vit.digits", r"'vit\.digits' is no module\. Give an nn\.Module"),
+        (nn.Linear, "Linear.* is no module"),
+        (lambda image: image, "is no module"),
+        (nn.Flatten(), "Flatten has no parameters"),
+        (Says(lambda logits: logits, classes=7), r"of two pictures it returned 'class' of shape \(2, 7\)\. Return .*\(2, 10\)"),
+        (Says(lambda logits: {}), "of two pictures it returned nothing"),
+        (Says(lambda logits: (logits,)), r"it returned tuple\. Return logits_BC, or a dict"),
+        (Says(lambda logits: {"class": None}), "it returned NoneType"),
+        (Says(lambda logits: logits, inputs=192), r"it fails \(RuntimeError: .*mat1 .* pictures of shape \(batch, 1, 8, 8\)"),
+        (Says(lambda logits: logits).double(), r"it fails \(RuntimeError: .* It is given float32 pictures"),
+    ],
+)
+def test_a_module_that_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path, model: object, said: str) -> None:
+    with pytest.raises(SpecError, match=f"^model: .*{said}"):
+        train(tiny(), out=tmp_path / "run", model=model, device="cpu")  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_head_that_the_objective_reads_and_the_module_lacks_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"objective\.terms\[0\]\.head: the model has no head 'class'\. There is: aux"):
+        train(tiny(), out=tmp_path / "run", model=Says(lambda logits: {"aux": logits}), device="cpu")
+
+
+def test_a_module_that_finds_its_sizes_by_itself_is_trained(tmp_path: Path) -> None:
+    module = nn.Sequential(nn.Flatten(), nn.LazyLinear(10))
+    train(tiny("optimizer.lr=0.01"), out=tmp_path / "run", model=module, device="cpu")
+    assert isinstance(module[1].weight, nn.Parameter) and module[1].weight.shape == (10, 64)
+
+
+def no_gradient(outputs: dict[str, torch.Tensor], batch: Batch) -> dict[str, torch.Tensor]:
+    return {"own": outputs["class"].detach().mean()}
+
+
+@pytest.mark.parametrize(
+    ("objective", "said"),
+    [
+        ("CrossEntropy", r"'CrossEntropy' is no objective\. Give a module or a function"),
+        (nn.CrossEntropyLoss, "is no objective"),
+        (nn.CrossEntropyLoss(), r"it fails \(.*It is called with \(outputs, batch\)"),
+        (lambda outputs, batch: {"own": 1.0}, r"the term 'own' is a float\. Return scalar tensors"),
+        (lambda outputs, batch: {"own": outputs["class"][:, 0]}, r"the term 'own' is of shape \(2,\)"),
+        (lambda outputs, batch: {"own": outputs["clas"].mean()}, r"it fails \(KeyError: 'clas'\)"),
+        (no_gradient, r"none of its terms has a gradient"),
+    ],
+)
+def test_an_objective_that_does_not_fit_is_refused_before_anything_is_written(
+    tmp_path: Path, objective: object, said: str
+) -> None:
+    for model in (None, linear()):
+        with pytest.raises(SpecError, match=f"^objective: .*{said}"):
+            train(tiny(), out=tmp_path / "run", model=model, objective=objective, device="cpu")  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (5, "5 is neither a path nor a dict"),
+        ({"train": [1, 2]}, r"data\['train'\]: \[1, 2\] is no source of pictures\. Give arrays"),
+    ],
+)
+def test_data_of_no_kind_is_refused(tmp_path: Path, data: object, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        train(tiny(), out=tmp_path / "run", data=data, device="cpu")  # type: ignore[arg-type]
+
+
+def test_the_best_weights_of_a_module_are_kept_under_its_own_names(tmp_path: Path) -> None:
+    train(tiny("optimizer.lr=0.01", "evaluate=Steps(8)"), out=tmp_path / "run", model=linear(), device="cpu")
+    best = safetensors.torch.load_file(tmp_path / "run" / "best.safetensors")
+    assert set(best) == {"1.weight", "1.bias"}
+    linear().load_state_dict(best)
+
+
+def test_the_examples_of_ones_own_parts_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "own.md").read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    for code in page.split("```python\n")[1:]:
+        exec(code.split("```")[0], names)
+    assert {one.name for one in (tmp_path / "runs").iterdir()} == {"module", "objective", "arrays"}
+
+
+def test_a_run_of_a_module_of_ones_own_is_not_trained_as_another_model(tmp_path: Path) -> None:
+    from tests.test_cli import run
+
+    train(tiny(), out=tmp_path / "run", model=linear(), device="cpu")
+    for words in (
+        ["train", str(tmp_path / "run")],
+        ["distill", "--teacher", "digits.resnet", "--student", str(tmp_path / "run")],
+    ):
+        done = run(*words, "--out", str(tmp_path / "again"))
+        assert done.returncode == 1 and "it trained the model Sequential, a ready object" in done.stderr, done.stderr
+    assert not (tmp_path / "again").exists()

@@ -23,7 +23,7 @@ from frugalvit.cli.console import (
     console,
     plain,
 )
-from frugalvit.cli.resuming import Extend, refuse_exclusive, refuse_folder_of_seeds
+from frugalvit.cli.resuming import Extend, refuse_exclusive, refuse_folder_of_seeds, refuse_recipe_of_own_parts
 from frugalvit.cli.training import resumable, several
 from frugalvit.errors import SpecError, whole_number
 
@@ -85,6 +85,7 @@ def distill(
     refuse_exclusive(rest, seeds, resume, extend, ())
     refuse_folder_of_seeds(context, out / "student")
     display = display_for(sys.stderr, "quiet" if quiet else "auto")
+    refuse_recipe_of_own_parts(student)
     made = taught(recipe(student, *rest), Teaching(named(teacher, out), least), way)  # type: ignore[arg-type]
     made = override(made, *about)
     with resumable(out):

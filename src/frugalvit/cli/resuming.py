@@ -39,6 +39,18 @@ def refuse_recipe_of_seeds(name: str) -> None:
         raise SpecError(f"{problem} Name one of them, as in {Path(name) / f'seed-{seeds[0]}'}.", path=name)
 
 
+def refuse_recipe_of_own_parts(name: str) -> None:
+    """A run that trained a module or an objective of the user's, which a command cannot be given."""
+    from frugalvit.report.record import RunFolder
+
+    held = RunFolder(Path(name)).recipe() if (Path(name) / "recipe.json").exists() else {}
+    for what, word in (("ready_model", "model"), ("ready_objective", "objective")):
+        if what in held:
+            problem = f"it trained the {word} {held[what]}, a ready object that its recipe.json does not describe."
+            cure = f"Train again in Python: frugalvit.train(frugalvit.recipe({name!r}), {word}=..., out=...)."
+            raise SpecError(f"{problem} {cure}", path=name)
+
+
 def refuse_folder_of_seeds(context: typer.Context, folder: Path) -> None:
     """Where one run was asked for, and several lie in its folder: what they are, and the command that goes on with them."""
     seeds = seeds_in(folder)

@@ -28,7 +28,13 @@ from frugalvit.cli.console import (
     plain,
     stderr,
 )
-from frugalvit.cli.resuming import Extend, refuse_exclusive, refuse_folder_of_seeds, refuse_recipe_of_seeds
+from frugalvit.cli.resuming import (
+    Extend,
+    refuse_exclusive,
+    refuse_folder_of_seeds,
+    refuse_recipe_of_own_parts,
+    refuse_recipe_of_seeds,
+)
 from frugalvit.cli.words import in_words
 from frugalvit.errors import SpecError
 
@@ -78,6 +84,7 @@ def train(
     refuse_exclusive(overrides or [], seeds, resume, extend, log or [])
     refuse_folder_of_seeds(context, out)
     refuse_recipe_of_seeds(name)
+    refuse_recipe_of_own_parts(name)
     parts = own_parts(with_ or [])
     chosen = recipe(name, *(overrides or []), parts=parts)
     if seeds is not None:

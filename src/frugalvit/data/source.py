@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from PIL import Image as Pillow
@@ -13,6 +13,7 @@ from frugalvit.errors import DataError, suggestion
 SPLITS = ("train", "val", "test")
 
 
+@runtime_checkable
 class Source(Protocol):
     """One split of a data set. It can be pickled, so that worker processes can read it."""
 

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from frugalvit.errors import SpecError, brief
 from frugalvit.nn.foreign import decided_by
 from frugalvit.nn.network import Network
+from frugalvit.nn.readout import is_tap
+from frugalvit.nn.shape import Image
+from frugalvit.spec import shown
+
+RETURN = "Return logits_BC, or a dict of them by the names of heads."
 
 
-def own_module(model: nn.Module | None) -> Any:
-    return model if model is None or isinstance(model, Network) else Wrapped(model)
+def own_module(model: object) -> Any:
+    if model is None or isinstance(model, Network):
+        return model
+    if not isinstance(model, nn.Module):
+        raise SpecError(f"{shown(model)} is no module. Give an nn.Module, images_BCHW to logits_BC.", path="model")
+    if not any(True for _ in model.parameters()):
+        raise SpecError(f"{type(model).__name__} has no parameters, so there is nothing to learn.", path="model")
+    return Wrapped(model)
 
 
 class Wrapped(nn.Module):
     """A module of the user's that returns logits, as one that returns a dict of heads.
 
     What it drops at random in training, one draw decides. One that drew nothing the first time is taken to never draw: then
-    nothing waits for the draw, and a step can be captured.
+    nothing waits for the draw, and a step can be captured. In evaluation the heads alone are returned that `answering` names.
     """
 
     draws = 1
@@ -30,6 +43,7 @@ class Wrapped(nn.Module):
         super().__init__()
         self.inner = inner
         self.drops = True  # until it is seen
+        self.answering: tuple[str, ...] = ()  # all, until they are named
 
     def random_draws(self, batch: int, generator: torch.Generator | None = None) -> Tensor:
         """Uniform draws_RB for one training step, on the generator's device."""
@@ -38,7 +52,8 @@ class Wrapped(nn.Module):
     def forward(self, image_BCHW: Tensor, draws: Tensor | None = None) -> dict[str, Tensor]:
         decided = draws is not None and self.training and self.drops
         outputs = self.decided(image_BCHW, draws) if decided else self.inner(image_BCHW)
-        return outputs if isinstance(outputs, dict) else {"class": outputs}
+        outputs = outputs if isinstance(outputs, Mapping) else {"class": outputs}
+        return {name: outputs[name] for name in self.answering or outputs} if not self.training else dict(outputs)
 
     @torch.compiler.disable  # generators are not traced
     def decided(self, image_BCHW: Tensor, draws_RB: Tensor) -> Any:
@@ -48,6 +63,41 @@ class Wrapped(nn.Module):
             after = states(draws_RB.device)
         self.drops = not all(map(torch.equal, before, after))
         return outputs
+
+
+def own_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of a wrapped module under the names that it gives them."""
+    return {name.removeprefix("inner."): value for name, value in state.items()}
+
+
+@torch.no_grad()
+def tried(module: nn.Module, image: Image) -> dict[str, Tensor]:
+    """What it says of two blank pictures; an error that tells what it is given and should return where it fails."""
+    device = next(module.parameters()).device
+    blank_BCHW = torch.zeros(2, image.channels, image.height, image.width, device=device)
+    module.eval()
+    try:
+        outputs = module(blank_BCHW)
+    except Exception as error:  # a module of the user's may fail in any way
+        given = f"It is given float32 pictures of shape ({', '.join(map(str, ('batch', *blank_BCHW.shape[1:])))})."
+        raise SpecError(f"it fails ({brief(error)}). {given}", path="model") from error
+    finally:
+        module.train()
+    for name, value in outputs.items():
+        if not isinstance(value, Tensor):
+            where = "" if list(outputs) == ["class"] else f" as '{name}'"
+            raise SpecError(f"it returned {type(value).__name__}{where}. {RETURN}", path="model")
+    return outputs
+
+
+def logit_heads(outputs: Mapping[str, Tensor], classes: int) -> tuple[str, ...]:
+    """The outputs that are logits of that many classes."""
+    shapes = {name: tuple(value.shape) for name, value in outputs.items()}
+    found = tuple(name for name, shape in shapes.items() if not is_tap(name) and shape == (2, classes))
+    if not found:
+        said = ", ".join(f"'{name}' of shape {shape}" for name, shape in shapes.items()) or "nothing"
+        raise SpecError(f"of two pictures it returned {said}. Return logits of shape (2, {classes}).", path="model")
+    return found
 
 
 def states(device: torch.device) -> list[Tensor]:

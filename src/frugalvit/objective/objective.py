@@ -73,6 +73,11 @@ class Objective:
         return tuple(dict.fromkeys(tap for term in self.taught for tap in term.teacher_taps))
 
     @property
+    def heads(self) -> tuple[str, ...]:
+        """The heads that terms read."""
+        return tuple(dict.fromkeys(term.head for term in self.terms if isinstance(term, (Supervised, Distilled))))
+
+    @property
     def taught(self) -> tuple[Taught, ...]:
         return tuple(term for term in self.terms if not isinstance(term, Supervised))
 

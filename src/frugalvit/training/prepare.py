@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from frugalvit.data.batches import TrainingBatches
 from frugalvit.data.numbered import NumberedBatches
@@ -20,6 +20,7 @@ from frugalvit.data.source import Source
 from frugalvit.errors import SpecError
 from frugalvit.nn.convnet import ConvNet
 from frugalvit.nn.network import Network, seeded
+from frugalvit.nn.own import Wrapped, logit_heads, tried
 from frugalvit.training.average import Average
 from frugalvit.training.devices import Place
 from frugalvit.training.duration import total_steps
@@ -29,6 +30,7 @@ from frugalvit.training.graph_step import GraphStep
 from frugalvit.training.loop import Cadence, cadence_of
 from frugalvit.training.one_bit import place_of_bits
 from frugalvit.training.optimizer import parameter_groups, peak_lr
+from frugalvit.training.own import refuse_objective
 from frugalvit.training.paths import Progress, stored, way_for, with_path
 from frugalvit.training.recipe import Recipe, filled, preprocess_of
 from frugalvit.training.schedule import Clock
@@ -102,7 +104,14 @@ def prepare(
         module.to(memory_format=torch.channels_last)  # as its kernels read pictures; shapes and numbers are the same
     module.stream = place.stream
     counts_C = torch.from_numpy(np.bincount(train.labels, minlength=len(train.classes)))
-    objective = (objective or built_objective(recipe, module, counts_C, teacher)).to(place.device)
+    heads, asked = recipe.model.heads, isinstance(module, Wrapped) or objective is not None or teacher is not None
+    outputs = tried(module, recipe.model.image) if asked else {}
+    if isinstance(module, Wrapped):
+        heads = logit_heads(outputs, len(train.classes))
+        module.answering = tuple(head for head in heads if objective is not None or head in recipe.objective.heads)
+    if objective is not None and teacher is None:
+        refuse_objective(objective.to(place.device), outputs, recipe.model.image, len(train.classes))
+    objective = (objective or built_objective(recipe, heads, outputs, counts_C, teacher)).to(place.device)
     groups = parameter_groups(module, recipe.optimizer, recipe.tune)
     learned = {f"objective.{name}": one for name, one in objective.named_parameters() if one.requires_grad}
     if learned:
@@ -128,20 +137,13 @@ def prepare(
     return Training(recipe, sources, preprocess, place, clock, cadence, state, step, way.batches, way.note, framed)
 
 
-def built_objective(recipe: Recipe, module: Network, counts_C: torch.Tensor, teacher: Teacher | None) -> nn.Module:
+def built_objective(
+    recipe: Recipe, heads: tuple[str, ...], outputs: Mapping[str, Tensor], counts_C: Tensor, teacher: Teacher | None
+) -> nn.Module:
     """The objective; terms with parameters of their own start from the seed alone."""
-    heads, objective = recipe.model.heads, recipe.objective
+    objective = recipe.objective
     with seeded(key(recipe.seed, Stream.INIT, 1) >> 1):
         if not objective.needs_teacher or teacher is None:
             return objective.build(heads, counts_C)
-        return objective.build(heads, counts_C, output_shapes(module, recipe), teacher.shapes())
-
-
-@torch.no_grad()
-def output_shapes(module: Network, recipe: Recipe) -> dict[str, tuple[int, ...]]:
-    """The shapes of a student's heads and taps, without the batch's axis, from one blank picture."""
-    image, device = recipe.model.image, next(module.parameters()).device
-    module.eval()
-    outputs = module(torch.zeros(1, image.channels, image.height, image.width, device=device))
-    module.train()
-    return {name: tuple(value.shape[1:]) for name, value in outputs.items()}
+        shapes = {name: tuple(value.shape[1:]) for name, value in outputs.items()}
+        return objective.build(heads, counts_C, shapes, teacher.shapes())

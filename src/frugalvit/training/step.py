@@ -172,7 +172,10 @@ def refuse_terms(terms: object) -> None:
         raise SpecError(f"it returned {kind}. Return a dict of terms, for example {{'own': loss}}.", path="objective")
     if not terms:
         raise SpecError("it returned no term at all, so there is nothing to learn. Return one or more.", path="objective")
-    for name in terms:
+    for name, value in terms.items():
+        if not isinstance(value, Tensor) or value.ndim:
+            kind = f"of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+            raise SpecError(f"the term '{name}' is {kind}. Return scalar tensors, such as means.", path="objective")
         if name in RESERVED or name.startswith(BEGINNINGS):
             raise SpecError(f"a term is called '{name}', as another value of the log is. Use another name.", path="objective")
 
