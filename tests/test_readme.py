@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import frugalvit
+from frugalvit.cli.demo import FIVE
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -66,6 +67,12 @@ def test_what_its_sentences_say_of_rows_that_it_leaves_out_is_so() -> None:
     intel = measured("packed_latency").split("## Intel(R) Xeon(R) Processor @ 2.80GHz")[1].splitlines()
     row = next(row for row in intel if row.startswith("| BinaryViT-S | picture | 2 | 1 |"))
     assert f"On an Intel Xeon of 2.8 GHz it takes {float(row.split(' | ')[4]):.1f} ms" in said
+
+
+def test_what_the_demo_says_of_five_seeds_is_so() -> None:
+    rows = {row.split(" | ")[0]: row.split(" | ")[-1] for row in measured("distilled_digits").splitlines()}
+    for who, words in (("| ViT alone: `few_digits.vit`", "alone reaches"), ("| ViT distilled, read from both", "distilled")):
+        assert f"{words} {rows[who].removesuffix(' (n = 5) |')}" in FIVE
 
 
 @pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md", *(f"docs/papers/{name}.md" for name in PAPERS)])

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from frugalvit.training.recipe import Recipe
 
 
+FIVE = "Over five seeds the ViT alone reaches 95.2 ± 0.9, distilled 96.4 ± 0.4: docs/results/distilled_digits.md"
+
+
 @dataclass(frozen=True)
 class Timed:
     """A finished training and how long it took."""
@@ -155,4 +158,4 @@ def tell_results(rows: list[Row], pictures: int) -> None:
     for row in rows:
         table.add_row(row.model, f"{row.parameters:,}", f"{row.top1:.1f} %", f"{row.agreement:.1f} %", f"{row.seconds:.0f}")
     console.print(table)
-    console.print("One seed is an example, no measurement. Five seeds, with deviations: docs/results/distilled_digits.md")
+    console.print(f"One seed is an example, no measurement. {FIVE}", soft_wrap=True)
