@@ -35,6 +35,7 @@ from frugalvit.training.teacher import (
     TeacherSpec,
     ZooTeacher,
 )
+from frugalvit.training.teacher_check import refuse_no_probabilities
 from frugalvit.training.teacher_networks import Answering, Members, OnnxNetwork
 from frugalvit.weights.fetch import Fetched, fetch, fetch_released
 from frugalvit.weights.load import ORIGINS, load_weights
@@ -160,6 +161,7 @@ def answering(found: Found, student: Student) -> Teacher:
     )
     try:
         teacher.shapes()
+        refuse_no_probabilities(teacher)
     except FrugalError:
         raise
     except Exception as error:  # a module of the user's can fail in any way
@@ -275,4 +277,4 @@ def ready(teacher: ReadyTeacher, student: Preprocess) -> Found:
     answer: nn.Module | Callable[[Tensor], object] = teacher.answer
     name = type(answer).__name__ if isinstance(answer, nn.Module) else getattr(answer, "__name__", type(answer).__name__)
     network = Answering(copy.deepcopy(answer) if isinstance(answer, nn.Module) else answer, teacher.gives)
-    return Found(network, teacher.preprocess or student, teacher.classes, name)
+    return Found(network, teacher.preprocess or student, tuple(teacher.classes), name)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from frugalvit.errors import DataError
-from frugalvit.explain.agreement import Disagreement, disagreement, places_of
+from frugalvit.explain.agreement import Disagreement, disagreement, places_of, together
 from frugalvit.report.table import as_markdown
 
 TRUTH = [0, 1, 2, 2, 1, 0, 0, 1]
@@ -84,3 +84,8 @@ def test_other_classes_are_refused() -> None:
         places_of(("b", "d"), ("c", "b"))
     with pytest.raises(DataError, match="two classes are called 'a'"):
         places_of(("a", "a", "b"), ("b", "a", "a"))
+
+
+def test_two_heads_are_called_both_and_more_all() -> None:
+    assert together({"class": TRUTH, "distill": OTHER}) == "both"
+    assert together(("class", "distill", "more")) == "all heads"

@@ -48,7 +48,7 @@ def reordered(classifier: Classifier, order: list[int], names: tuple[str, ...]) 
 def test_heads_teacher_and_truth_are_compared(runs: Path, tmp_path: Path) -> None:
     words = ("analyze", "agreement", "teacher", "student", "--device", "cpu")
     found = json.loads(good(*words, "--json", "--out", str(tmp_path / "a.json"), cwd=runs))
-    names = ["ground truth", "teacher", "student class", "student distill", "student fused"]
+    names = ["ground truth", "teacher", "student class", "student distill", "student both"]
     assert (found["names"], found["pictures"], found["split"]) == (names, 500, "val")
     assert found["disagreement"] == json.loads((tmp_path / "a.json").read_text())["disagreement"]
     for name, place in (("teacher", 1), ("student", 4)):
@@ -59,7 +59,7 @@ def test_heads_teacher_and_truth_are_compared(runs: Path, tmp_path: Path) -> Non
     assert all(name in text for name in names) and "n = 500 pictures" in text
     page = (tmp_path / "a.md").read_text()
     assert page.startswith("`frugalvit analyze agreement teacher student") and "split val" in page
-    assert "| student fused | " in page and page.endswith("\n")
+    assert "| student both | " in page and page.endswith("\n")
 
 
 def test_another_order_of_classes_changes_nothing(runs: Path, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_another_order_of_classes_changes_nothing(runs: Path, tmp_path: Path) ->
     words = ("analyze", "agreement", str(runs / "student"), str(tmp_path / "turned"), "--json", "--device", "cpu")
     found = json.loads(good(*words))
     place = {name: index for index, name in enumerate(found["names"])}
-    for head in ("class", "distill", "fused"):
+    for head in ("class", "distill", "both"):
         assert found["disagreement"][place[f"student {head}"]][place[f"turned {head}"]] == 0
     assert found["disagreement"][0][1:4] == found["disagreement"][0][4:]
 

@@ -87,3 +87,9 @@ def test_a_module_in_a_recipe_is_refused_with_the_way_to_give_it(one: Any) -> No
         Teaching(one)
     with pytest.raises(SpecError, match=rf"teaching: .* is no Teaching.* {cure}"):
         taught(recipe("vit.digits"), one)
+
+
+@pytest.mark.parametrize(("one", "name"), [("vit.digits", "vit.digits"), ("runs/plain", "runs/plain"), (None, "vit.digits")])
+def test_a_name_in_place_of_a_recipe_is_refused_with_the_way_to_it(one: Any, name: str) -> None:
+    with pytest.raises(SpecError, match=rf"^recipe: {one!r} is no Recipe\. Say frugalvit\.recipe\('{name}'\)\.$"):
+        taught(one)

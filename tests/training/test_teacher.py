@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -159,8 +160,6 @@ def test_other_classes_are_refused_by_name() -> None:
         class_order(NAMES, (*NAMES, "fox"))
     with pytest.raises(SpecError, match=r"student alone: a, b, c, \.\.\.; of the teacher alone: ant, bee, cat, \.\.\."):
         class_order(NAMES, tuple("abcde"))
-    with pytest.raises(SpecError, match="1000 classes, the student 10"):  # numbers are no names
-        class_order(tuple(map(str, range(1000))), tuple(map(str, range(10))), "included")
     with pytest.raises(SpecError, match="several classes are called crane"):
         class_order(("crane", "crane", "bee"), ("bee", "crane", "crane"))
     with pytest.raises(SpecError, match="several classes are called bee"):
@@ -176,6 +175,29 @@ def test_numbers_stand_for_as_many_names() -> None:
     )
     assert class_order(("0", "1", "2"), ("1", "0", "2"))[0] == (1, 0, 2)  # the same names, numbers or not
     assert class_order(("a", "b", "c"), ("0", "1", "2"))[1].startswith("the student's classes are numbers only")
+
+
+def numbers(count: int) -> tuple[str, ...]:
+    return tuple(map(str, range(count)))
+
+
+def test_numbers_are_names_where_the_user_says_that_they_are_included() -> None:
+    order, note = class_order(numbers(12), numbers(10), "included")
+    assert (order, note) == (tuple(range(10)), "of the teacher's 12 classes the student's 10 are read, by number")
+    assert class_order(numbers(10), ("7", "3"), "included")[0] == (7, 3)
+    among = r"student's 10 among them, if a number means the same to both\. Say teaching\.classes=included"
+    with pytest.raises(SpecError, match=among):  # which they may mean to nobody
+        class_order(numbers(1000), numbers(10))
+    with pytest.raises(SpecError, match=r"Of the student alone: ant, bee, cat, \.\.\.; of the teacher alone: 0, 1, 2, \.\.\."):
+        class_order(numbers(1000), NAMES, "included")
+    with pytest.raises(SpecError, match=r"Of the student alone: 0, 1, 2; of the teacher alone: ant, bee, cat"):
+        class_order(NAMES, numbers(3), "included")
+
+
+@pytest.mark.parametrize("known", ["same", "included"])
+def test_no_name_is_listed_on_both_sides(known: Any) -> None:
+    with pytest.raises(SpecError, match=r"Of the student alone: 5, 6, 7, \.\.\.; of the teacher alone: none\."):
+        class_order(numbers(5), numbers(10), known)
 
 
 def test_imagenets_words_are_its_wordnet_ids() -> None:
@@ -277,11 +299,11 @@ class Shifted(nn.Module):
 
 def test_the_fingerprint_follows_what_modules_and_functions_compute() -> None:
     linear = nn.Linear(32 * 32 * 3, 5)
-    relu, tanh = (nn.Sequential(nn.Flatten(), linear, last) for last in (nn.ReLU(), nn.Tanh()))
-    answers = (relu, tanh, Turned(*relu), Shifted(relu, 0.25), Shifted(relu, 0.5))
+    relu, tanh, likely = (nn.Sequential(nn.Flatten(), linear, last) for last in (nn.ReLU(), nn.Tanh(), nn.Softmax(-1)))
+    answers = (relu, tanh, likely, Turned(*relu), Shifted(relu, 0.25), Shifted(relu, 0.5))
     answers += (lambda x: x.mean((1, 2))[:, :5], lambda x: -x.mean((1, 2))[:, :5], lambda x: x.mean((1, 2))[:, 5:10])
     found = [fingerprint(one) for one in answers]
-    assert len({*found, fingerprint(relu, "probabilities")}) == len(answers) + 1
+    assert len({*found, fingerprint(likely, "probabilities")}) == len(answers) + 1
     assert [fingerprint(one) for one in answers] == found
 
 
@@ -455,7 +477,13 @@ def test_a_module_of_ones_own_is_copied_and_a_function_is_not_captured(classifie
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda image: image.mean((2, 3)), r"logits of shape \(1, 3\) for 5 classes"),
+        (lambda image: image.mean((2, 3)), r"lambda>: logits of shape \(1, 3\) for 5 classes\. Use a teacher of 5 classes\.$"),
+        (
+            lambda image: image.mean((1, 2)),
+            r"logits of shape \(1, 32\) for 5 classes\. Use a teacher of 5 classes, or name all 32 that it knows: "
+            r"ReadyTeacher\(module, classes=\(\.\.\.\)\) with Teaching\(classes='included'\)",
+        ),
+        (lambda image: image[:, :1, :5], r"logits of shape \(1, 1, 5, 32\) for 5 classes\. Return one row of 5 for"),
         (lambda image: (image, image), "it answers with tuple. Return a tensor of logits"),
         (lambda image: image[:, 7], "it fails on a blank picture of 3 x 32 x 32 .index 7 is out of bounds"),
     ],
@@ -463,6 +491,61 @@ def test_a_module_of_ones_own_is_copied_and_a_function_is_not_captured(classifie
 def test_a_function_that_does_not_fit_is_refused_before_training(answer: Callable[[Tensor], Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         open_teacher(ReadyTeacher(answer), STUDENT, NAMES, CPU)
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        (5, "classes: 5 is no tuple of names. Write them in the order of the logits: classes=('ant', 'bee')."),
+        ("ab", "classes: 'ab' is no tuple of names."),
+        ((0, 1), "classes: (0, 1) is no tuple of names."),
+        (("a", "b", "a"), "classes: several are called a. Give each a name of its own."),
+    ],
+)
+def test_what_is_no_list_of_names_is_refused_where_it_is_written(classes: Any, message: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(message)):
+        ReadyTeacher(len, classes=classes)
+
+
+def test_a_list_of_names_is_as_good_as_a_tuple() -> None:
+    named: Any = list(NAMES)
+    teacher = open_teacher(ReadyTeacher(lambda image: image.mean((1, 2))[:, :5], classes=named), STUDENT, NAMES, CPU)
+    assert (teacher.order, teacher.notes) == (None, ())
+
+
+def test_a_misspelled_kind_of_answer_is_refused_where_it_is_written() -> None:
+    wrong: Any = "probs"
+    with pytest.raises(SpecError, match=r"^gives: 'probs' is .*\. Use logits or probabilities\.$"):
+        ReadyTeacher(len, gives=wrong)
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        ([-2.0, 1.0, 3.0, 0.0, -1.0], "one is -2"),
+        ([4.0, 1.0, 3.0, 0.0, 1.0], "they add up to 9"),
+        ([-0.1, 0.6, 0.3, 0.1, 0.1], "one is -0.1"),
+        ([0.1] * 5, "they add up to 0.5"),
+    ],
+)
+def test_logits_in_place_of_probabilities_are_refused_before_training(row: list[float], found: str) -> None:
+    def answer(image_BCHW: Tensor) -> Tensor:
+        return torch.tensor(row).expand(len(image_BCHW), 5)
+
+    said = rf"^teacher\.gives: the teacher, answer, is said to give probabilities, but for a blank picture {found}\. "
+    with pytest.raises(SpecError, match=rf"{said}.*say gives=logits: ReadyTeacher\(module, gives='logits'\)"):
+        open_teacher(ReadyTeacher(answer, gives="probabilities"), STUDENT, NAMES, CPU)
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.bfloat16])
+def test_probabilities_may_be_rounded_and_of_more_classes_than_are_read(kind: torch.dtype) -> None:
+    def answer(image_BCHW: Tensor) -> Tensor:
+        return torch.arange(12.0).softmax(-1).to(kind).expand(len(image_BCHW), 12)
+
+    wide = ReadyTeacher(answer, classes=(*NAMES, *numbers(7)), gives="probabilities")
+    teacher = open_teacher(wide, STUDENT, NAMES, CPU, known="included")
+    expected_BC = torch.arange(12.0).log_softmax(-1)[:5].expand(2, 5)
+    assert torch.allclose(logits(teacher, pictures()), expected_BC, atol=0.05)
 
 
 # ------------------------------------------------------------------------------------------------ ONNX
@@ -480,13 +563,14 @@ class Session:
         return [SimpleNamespace(name="image", shape=[2, 3, "height", 8])]
 
     def get_outputs(self) -> list[Any]:
-        return [SimpleNamespace(name="logits", shape=[2, 3]), SimpleNamespace(name="turned", shape=[2, 3])]
+        return [SimpleNamespace(name=name, shape=[2, 3]) for name in ("logits", "turned", "likely")]
 
     def run(self, outputs: list[str], given: dict[str, np.ndarray]) -> list[np.ndarray]:
-        assert outputs[0] in ("logits", "turned")
+        assert outputs[0] in ("logits", "turned", "likely")
         assert given["image"].shape[0] == 2
         assert given["image"].dtype == np.float32
-        return [given["image"].mean((2, 3)) * (1 if outputs == ["logits"] else -1)]
+        mean_BC = given["image"].mean((2, 3)) * (-1 if outputs == ["turned"] else 1)
+        return [np.exp(mean_BC) / np.exp(mean_BC).sum(1, keepdims=True) if outputs == ["likely"] else mean_BC]
 
 
 def test_a_file_that_onnxruntime_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -502,7 +586,8 @@ def test_a_file_that_onnxruntime_opens(tmp_path: Path, monkeypatch: pytest.Monke
     image = torch.randn(5, 3, 8, 8)
     assert torch.allclose(logits(teacher, image), image.mean((2, 3))[:, [1, 2, 0]], atol=1e-6)
     wrong: list[tuple[OnnxTeacher, str]] = [
-        (replace(spec, output=""), r"teacher\.output: the file gives logits, turned"),
+        (replace(spec, output=""), r"teacher\.output: the file gives logits, turned, likely"),
+        (replace(spec, gives="probabilities"), r"teacher\.gives: .* teaching\.teacher\.gives=logits for an ONNX file"),
         (replace(spec, size=None), r"teacher\.size: the file takes pictures of any size"),
         (replace(spec, size=9), r"teacher\.size: 9 x 9 for a file that takes None x 8"),
         (replace(spec, classes=("a", "b")), r"teacher\.classes: 2 names for a teacher of 3 classes"),
@@ -529,10 +614,11 @@ def test_the_fingerprint_of_a_file_follows_its_output_and_the_weights_beside_it(
     def opened(one: OnnxTeacher) -> str:
         return open_teacher(one, Preprocess(8, 8, *IMAGENET), ("a", "b", "c"), CPU).fingerprint()
 
-    found = [opened(spec), opened(replace(spec, output="turned")), opened(replace(spec, gives="probabilities"))]
+    likely = replace(spec, output="likely")
+    found = [opened(one) for one in (spec, replace(spec, output="turned"), likely, replace(likely, gives="probabilities"))]
     assert opened(spec) == found[0]
     (tmp_path / "a.onnx.data").write_bytes(b"weights")
-    assert len({*found, opened(spec)}) == 4
+    assert len({*found, opened(spec)}) == 5
 
 
 def test_without_onnxruntime_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from frugalvit.training.devices import Place
     from frugalvit.training.evaluate import Framed
 
-TRUTH, FUSED = "ground truth", "fused"
+TRUTH = "ground truth"
 
 analyze_app = typer.Typer(help="Look into trained models: which agree, and what their tokens hold.", no_args_is_help=True)
 app.add_typer(analyze_app, name="analyze")
@@ -148,10 +148,11 @@ def warn_of_another_split(run: Path, told: Path, split: str) -> None:
 
 
 def heads_and_labels(classifier: Classifier, framed: Framed, workers: int) -> tuple[dict[str, Tensor], Tensor]:
-    """The best class_N of each head and of all fused, or of the only one under no name; and labels_N, −1 for unreadable."""
+    """The best class_N of each head and of all together, or of the only one under no name; and labels_N, −1 for unreadable."""
     import torch
 
     from frugalvit.data.finish import normalize
+    from frugalvit.explain.agreement import together
     from frugalvit.nn.readout import fuse
 
     preprocess, module = classifier.preprocess, classifier.module.to(framed.place.device).eval()
@@ -161,7 +162,7 @@ def heads_and_labels(classifier: Classifier, framed: Framed, workers: int) -> tu
         for image_BCHW, label_B in framed.batches(workers):
             outputs = module(normalize(image_BCHW, preprocess.mean, preprocess.std))
             fused_BC = fuse(outputs, classifier.spec.fusion)
-            for name, logits_BC in ({**outputs, FUSED: fused_BC} if len(outputs) > 1 else {"": fused_BC}).items():
+            for name, logits_BC in ({**outputs, together(outputs): fused_BC} if len(outputs) > 1 else {"": fused_BC}).items():
                 found.setdefault(name, []).append(logits_BC[: len(label_B)].argmax(-1).cpu())
             labels.append(label_B)
     return {name: torch.cat(parts) for name, parts in found.items()}, torch.cat(labels)

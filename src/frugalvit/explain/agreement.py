@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +70,11 @@ def disagreement(guesses: Mapping[str, Guesses]) -> Disagreement:
         raise DataError("there is no picture that all have a class for.")
     shares_KK = (guess_KN[:, None] != guess_KN).mean(-1)
     return Disagreement(tuple(guesses), tuple(map(tuple, shares_KK.tolist())), guess_KN.shape[1])
+
+
+def together(heads: Sized) -> str:
+    """What the heads of a model are called where they answer as one: two by DeiT's word."""
+    return "both" if len(heads) == 2 else "all heads"
 
 
 def whole_numbers(name: str, guesses: Guesses) -> np.ndarray:

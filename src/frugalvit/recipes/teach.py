@@ -30,6 +30,9 @@ def taught(recipe: Recipe, teaching: Teaching = Teaching(), way: Way = "token") 
     soft: (1 − λ) CE(class, y) + λ τ² KL(softmax(z_t/τ) ‖ softmax(class/τ)), λ = 0.1 and τ = 3 (eq. 2), mean over the batch.
     Deviation: the released code divides KL by the number of classes too (`SoftKl(..., "released")`), and its τ is 1.
     """
+    if not isinstance(recipe, Recipe):
+        name = recipe if isinstance(recipe, str) else "vit.digits"
+        raise SpecError(f"{shown(recipe)} is no Recipe. Say frugalvit.recipe({name!r}).", path="recipe")
     if not isinstance(teaching, Teaching):
         named = "For a teacher by name say Teaching(RunTeacher('runs/teacher'))."
         raise SpecError(f"{shown(teaching)} is no Teaching. {named} One of your own: {GIVE_IT}", path="teaching")

@@ -79,16 +79,19 @@ def class_order(theirs: tuple[str, ...], ours: tuple[str, ...], known: Known = "
     counts = Counter(theirs), Counter(ours)
     if doubled := [name for name in counts[1] if counts[0][name] > 1 or counts[1][name] > 1]:
         raise SpecError(f"several classes are called {listed(doubled)}, so the teacher's cannot be put into order by name.")
+    numbers = numbered(theirs) or numbered(ours)
     if len(theirs) > len(ours) and known == "same":
+        among = ", if a number means the same to both" if numbers else ""
         raise SpecError(
-            f"the teacher knows {len(theirs)} classes, the student's {len(ours)} among them. Say classes=included to read "
-            "these alone, or use a teacher of the same classes."
+            f"the teacher knows {len(theirs)} classes, the student's {len(ours)} among them{among}. Say "
+            "teaching.classes=included (Python: Teaching(..., classes='included')) to read these alone, or use a teacher of "
+            "the same classes."
         )
     places = {name: place for place, name in enumerate(theirs)}
     note = (
         "the teacher has the student's classes in another order; its logits are put into the student's"
         if len(theirs) == len(ours)
-        else f"of the teacher's {len(theirs)} classes the student's {len(ours)} are read"
+        else f"of the teacher's {len(theirs)} classes the student's {len(ours)} are read{', by number' if numbers else ''}"
     )
     return tuple(places[name] for name in ours), note
 
@@ -99,16 +102,28 @@ def numbered(names: tuple[str, ...]) -> bool:
 
 
 def refuse_other_names(theirs: tuple[str, ...], ours: tuple[str, ...]) -> None:
-    """Raise unless every class of the student has a name that the teacher knows; a number is no name."""
-    counted = len(theirs) != len(ours) and (numbered(theirs) or numbered(ours))
-    missing = [name for name in ours if counted or name not in set(theirs)]
-    extra = [name for name in theirs if counted or name not in set(ours)]
+    """Raise unless every class of the student has a name that the teacher knows."""
+    names = set(theirs), set(ours)
+    missing, extra = [name for name in ours if name not in names[0]], [name for name in theirs if name not in names[1]]
     if missing:
         raise SpecError(
             f"the teacher has {len(theirs)} classes, the student {len(ours)}, and they are not the same. "
             f"Of the student alone: {listed(missing)}; of the teacher alone: {listed(extra)}. "
             "Use a teacher of the same classes, or name the teacher's as the data does, in the order of its logits."
         )
+
+
+def other_logits(shape: tuple[int, ...], knows: int) -> str:
+    """What to say of logits that are not as many as the classes."""
+    said = f"logits of shape {shape} for {knows} classes."
+    if len(shape) != 2:
+        return f"{said} Return one row of {knows} for each picture."
+    if shape[1] < knows:
+        return f"{said} Use a teacher of {knows} classes."
+    return (
+        f"{said} Use a teacher of {knows} classes, or name all {shape[1]} that it knows: ReadyTeacher(module, classes=(...)) "
+        "with Teaching(classes='included')."
+    )
 
 
 def listed(names: Iterable[str]) -> str:

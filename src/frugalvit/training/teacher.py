@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +18,8 @@ from frugalvit.errors import SpecError
 from frugalvit.nn.network import Network
 from frugalvit.nn.readout import Fusion, MeanLogits, SumSoftmax, fuse, is_tap
 from frugalvit.nn.shape import Size
-from frugalvit.training.adapt import Known, Seen
+from frugalvit.spec import shown
+from frugalvit.training.adapt import Known, Seen, listed, other_logits
 from frugalvit.training.devices import Place
 
 Gives = Literal["logits", "probabilities"]
@@ -116,6 +119,17 @@ class ReadyTeacher:
     classes: tuple[str, ...] = ()
     gives: Gives = "logits"
 
+    def __post_init__(self) -> None:
+        if self.gives not in get_args(Gives):
+            raise SpecError(f"{shown(self.gives)} is nothing that a teacher gives. Use logits or probabilities.", path="gives")
+        if not isinstance(self.classes, (tuple, list)) or not all(isinstance(name, str) for name in self.classes):
+            raise SpecError(
+                f"{shown(self.classes)} is no tuple of names. Write them in the order of the logits: classes=('ant', 'bee').",
+                path="classes",
+            )
+        if repeated := [name for name, count in Counter(self.classes).items() if count > 1]:
+            raise SpecError(f"several are called {listed(repeated)}. Give each a name of its own.", path="classes")
+
 
 class Teacher(nn.Module):
     """A frozen classifier, opened: from a student's pictures, augmented and mixed, to answers in the student's classes.
@@ -176,14 +190,27 @@ class Teacher(nn.Module):
             taps = {name: value for name, value in outputs.items() if is_tap(name)}
             logits_BC = fuse({name: value.float() for name, value in outputs.items() if name not in taps}, self.fusion)
             if logits_BC.shape[1:] != (self.knows,):
-                raise SpecError(f"logits of shape {tuple(logits_BC.shape)} for {self.knows} classes.", path=self.name)
+                raise SpecError(other_logits(tuple(logits_BC.shape), self.knows), path=self.name)
             return {"logits": logits_BC if self.order_C is None else logits_BC.index_select(1, self.order_C)} | taps
+
+    def blank(self) -> Tensor:
+        """A picture of zeros, as the student gets its own."""
+        size = (len(self.student.mean), self.student.height, self.student.width)
+        return torch.zeros(1, *size, device=self.seen.mean_s.device)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of all answers, without the batch's axis, from one blank picture."""
-        size = (len(self.student.mean), self.student.height, self.student.width)
-        blank_BCHW = torch.zeros(1, *size, device=self.seen.mean_s.device)
-        return {name: tuple(value.shape[1:]) for name, value in self(blank_BCHW).items()}
+        return {name: tuple(value.shape[1:]) for name, value in self(self.blank()).items()}
+
+    @torch.no_grad()
+    def probabilities(self, image_BCHW: Tensor) -> list[Tensor]:
+        """What is said to be probabilities, each head_BC before its logarithm is taken; nothing where it gives logits."""
+        if getattr(self.network, "gives", "logits") == "logits":
+            return []
+        raw: Any = copy.copy(self.network)
+        raw.gives = "logits"  # these are left as they are
+        with torch.autocast(self.kind, self.precision, enabled=self.precision is not None):
+            return list(raw(self.seen(image_BCHW)).values())
 
     def fingerprint(self) -> str:
         """Sixteen hexadecimal digits that change with its weights, its model, pictures or classes, on every machine the same.

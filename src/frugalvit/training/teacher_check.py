@@ -15,6 +15,7 @@ from frugalvit.training.evaluate import Framed, measures
 from frugalvit.training.teacher import Teacher
 
 NEAR_CHANCE = 2.0  # standard errors above it
+ROUNDED = 0.05  # how far below 0 probabilities may be, and their sum from 1: files of 8 bits round
 
 
 @dataclass(frozen=True)
@@ -93,3 +94,17 @@ def refuse_no_logits(logits_NC: Tensor) -> None:
             "teaching.teacher.gives=probabilities for an ONNX file.",
             path="teacher",
         )
+
+
+def refuse_no_probabilities(teacher: Teacher) -> None:
+    """Raise where what is said to be probabilities cannot be: by the answer to a blank picture, which needs no data."""
+    for said_BC in teacher.probabilities(teacher.blank()):
+        smallest, total = said_BC.min().item(), said_BC.float().sum(1).mean().item()
+        if smallest < -ROUNDED or abs(total - 1) > ROUNDED:
+            found = f"one is {smallest:.3g}" if smallest < -ROUNDED else f"they add up to {total:.3g}"
+            raise SpecError(
+                f"the teacher, {teacher.name}, is said to give probabilities, but for a blank picture {found}. If they are "
+                "logits, say gives=logits: ReadyTeacher(module, gives='logits'), and teaching.teacher.gives=logits for an ONNX "
+                "file. Else make them add up to 1.",
+                path="gives",
+            )
