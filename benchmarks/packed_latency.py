@@ -102,11 +102,15 @@ def packed_ways(file: Path, short: str, threads: int, batch: int, kernels: tuple
             yield f"{short}, {name}, picture", partial(model.picture_logits, picture_HWC)
 
 
-def pytorch_ways(names: dict[str, str], batch: int) -> Iterator[tuple[str, Way]]:
+def pytorch_ways(names: dict[str, str], batch: int, missing: dict[str, str]) -> Iterator[tuple[str, Way]]:
     for short, name in names.items():
         image_BCHW = noise(name, batch)
         for precision, kind in PRECISIONS.items():
-            predict = pytorch(frugalvit.model(name).build(seed=0), kind)
+            try:
+                predict = pytorch(frugalvit.model(name).build(seed=0), kind)
+            except Missing as error:
+                missing[f"PyTorch {precision}"] = error.problem
+                continue
             yield f"{short}, PyTorch {precision}", partial(predict, image_BCHW)
 
 
@@ -143,8 +147,8 @@ def measure(arguments: argparse.Namespace, folder: Path, machine: dict[str, Any]
             ways |= packed_ways(folder / f"{name}-single.fvit", short, threads, batch, (*first, *KERNELS))
         say(f"{threads} threads, batch {batch}: peers")
         if batch == 1:  # a model of one bit takes PyTorch a second a picture
-            ways |= pytorch_ways(PACKED, batch)
-        ways |= pytorch_ways(PEERS, batch)
+            ways |= pytorch_ways(PACKED, batch, machine["missing"])
+        ways |= pytorch_ways(PEERS, batch, machine["missing"])
         if batch not in peers:
             for name in PEERS.values():
                 (folder / f"{name}-{batch}").mkdir()

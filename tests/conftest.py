@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +10,7 @@ import torch
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("COLUMNS", "200")
 
+from frugalvit.measure.peers import LIMIT, WITHOUT_TILES, refuses_tiles
 from frugalvit.nn.model import Model
 from frugalvit.nn.shape import Shape
 from frugalvit.zoo.deit import deit
@@ -21,16 +18,11 @@ from frugalvit.zoo.vit import vit
 
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 
-CPU, ISA = Path("/proc/cpuinfo"), "ONEDNN_MAX_CPU_ISA"
-PRODUCT = "import torch; one = torch.ones(64, 64, dtype=torch.bfloat16); one @ one"
-
 
 def pytest_configure() -> None:
     """Leave matrix tiles alone where a virtual machine announces and refuses them: what multiplies in bf16 would be killed."""
-    if ISA in os.environ or not CPU.exists() or "amx_tile" not in CPU.read_text():
-        return
-    if subprocess.run([sys.executable, "-c", PRODUCT], capture_output=True).returncode == -signal.SIGILL:
-        os.environ[ISA] = "AVX512_CORE_FP16"
+    if refuses_tiles():
+        os.environ[LIMIT] = WITHOUT_TILES
 
 
 @pytest.fixture(autouse=True)

@@ -113,6 +113,33 @@ def test_what_is_exported_answers_as_the_module_does() -> None:
     assert len(names) == len(module.state_dict()) and all(name.strip("t").isdigit() for name in names)
 
 
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine that announces matrix tiles and kills whoever uses them."""
+    (tmp_path / "cpuinfo").write_text("flags : avx512_bf16 amx_bf16 amx_tile\n")
+    monkeypatch.setattr(peers, "CPU", tmp_path / "cpuinfo")
+    monkeypatch.setattr(peers, "PRODUCT", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    peers.dies_of_tiles.cache_clear()
+    yield
+    peers.dies_of_tiles.cache_clear()
+
+
+def test_tiles_that_are_announced_and_refused_are_found_out_by_another_process(
+    refused: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert peers.refuses_tiles()
+    with pytest.raises(peers.Missing, match=r"announces matrix tiles.*ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16"):
+        peers.pytorch(torch.nn.Linear(2, 2), torch.bfloat16)
+    peers.pytorch(torch.nn.Linear(2, 2), torch.float32)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+    assert not peers.refuses_tiles()  # oneDNN leaves them alone then
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA")
+    peers.dies_of_tiles.cache_clear()
+    (tmp_path / "cpuinfo").write_text("flags : avx512_bf16\n")
+    assert not peers.refuses_tiles()  # and nothing is tried
+
+
 def test_heads_are_averaged() -> None:
     one, other = torch.tensor([[1.0, 3.0]]), torch.tensor([[3.0, 5.0]])
     assert peers.answer({"class": one, "distill": other}).tolist() == [[2.0, 4.0]]
@@ -153,6 +180,17 @@ def test_a_packed_file_runs_beside_its_own_architecture(packed: Path) -> None:
     assert ratios[pixels] > ratios[picture] > 1  # resizing takes longer than so small a model, and PyTorch far longer
     assert set(found["missing"]) == {"DeiT-S", "DeiT-Ti"}  # of another size
     assert found["environment"]["device_name"]
+
+
+@built
+def test_a_machine_that_refuses_tiles_measures_the_rest_and_says_why(packed: Path, refused: None) -> None:
+    words = ("bench", *TOY, "--packed", str(packed), "--threads", "1", "--steps", "1", "--json", "--quiet")
+    found = json.loads(good(*words))
+    assert [row["what"] for row in found["rows"]][2:] == ["the same in PyTorch fp32"]
+    assert "ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16" in found["missing"]["the same in PyTorch bf16"]
+    missing: dict[str, str] = {}
+    ways = dict(packed_latency.pytorch_ways({"DeiT-Ti": "deit_tiny_patch16_224"}, 1, missing))
+    assert list(ways) == ["DeiT-Ti, PyTorch fp32"] and list(missing) == ["PyTorch bf16"]
 
 
 @built
@@ -198,6 +236,7 @@ def test_a_report_is_written_and_shown(packed: Path, tmp_path: Path) -> None:
     [
         (("small_vit_32",), "takes 16 x 16 pixels of 3 channels and knows 10 classes; this one 32 x 32 of 3 and"),
         ((*TOY, "classes=7"), "MODEL: the packed model takes 16 x 16"),
+        (("vit.digits",), "vit.digits: is a recipe. With --packed FILE, name the model or the run that was packed, or none."),
         (("--data", "."), "measured on noise and on the CPU"),
         (("--device", "cuda"), "measured on noise and on the CPU"),
         (("--threads", "300"), "300 threads"),

@@ -20,6 +20,7 @@ from frugalvit.cli import main
 from frugalvit.recipes import few_digits
 from frugalvit.report.progress import Display
 from frugalvit.run import Run
+from frugalvit.spec import encode
 from frugalvit.training.recipe import Recipe
 
 TINY = "deit_tiny_patch16_224"
@@ -147,6 +148,27 @@ def test_show_of_a_path_says_what_is_not_there(tmp_path: Path, monkeypatch: pyte
     assert "runs: the folder holds no model.safetensors" in bad("show", "runs")
     assert "runs/none: there is no such folder or file" in bad("show", "runs/none")
     assert good("show", "vit", "dim=64", "heads=2", "depth=1", "patch=16").startswith("vit\n")
+
+
+def test_show_of_a_run_that_is_not_finished_and_of_a_folder_of_runs(tmp_path: Path) -> None:
+    for name in ("student", "teacher"):
+        (tmp_path / "one" / name).mkdir(parents=True)
+        (tmp_path / "one" / name / "recipe.json").write_text("{}")
+    assert "student: is a run that is not finished" in bad("show", str(tmp_path / "one" / "student"))
+    assert "one: holds several runs: student, teacher. Give one of these folders." in bad("show", "one", cwd=tmp_path)
+
+
+def test_show_of_a_recipe_file_is_that_of_the_recipe(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(encode(frugalvit.recipe("binaryvit.digits", "epochs=7"))))
+    text, named = (good("show", *words).replace(".0)", ")") for words in ((str(file),), ("binaryvit.digits", "epochs=7")))
+    assert text.startswith(f"{file}\n") and text.partition("\n")[2] in named
+    assert "\nThe model for 10 classes (an example: the data decide): 82,828 parameters" in text
+    assert "optimizer: AdamW(lr=0.5)\n" in good("show", str(file), "optimizer=AdamW(lr=0.5)")
+    found = json.loads(good("show", str(file), "--json"))
+    assert (found["words"], found["recipe"]["duration"]["count"]) == ({}, 7)
+    file.write_text('{"part": "ClassifierSpec"}')
+    assert "mine.json.recipe: the format is None" in bad("show", str(file))
 
 
 def test_show_all_tells_defaults_of_recipes_and_models() -> None:
@@ -353,6 +375,9 @@ def test_a_closed_stream_is_no_error() -> None:
 def test_help_and_version() -> None:
     assert "import" in good("--help")
     assert "--origin" in good("import", "--help")
+    for verb in ("train", "distill", "import"):
+        assert "the folder of a run, finished or not" in " ".join(good(verb, "--help").replace("│", "").split())
+    assert "with data.dataset=LabelTable, a CSV" in " ".join(good("train", "--help").replace("│", "").split())
     assert good("--version").strip() == f"frugalvit {frugalvit.__version__}"
 
 

@@ -83,9 +83,9 @@ def end_to_end(root: Path, out: Path, each: int, epochs: int) -> dict[str, Any]:
         if one["places"]
     }
     assert findings["2 pictures are broken or cut short"] == odd["broken"]
-    assert findings["1 pictures are no pictures, whatever their names say"] == odd["text"]
+    assert findings["1 picture is of no format that is known, whatever the ending says"] == odd["text"]
     assert findings[f"{len(odd['CMYK'])} pictures are stored as CMYK"] == odd["CMYK"]
-    assert findings[f"{len(odd['rotated'])} pictures are rotated by their EXIF"] == odd["rotated"]
+    assert findings[f"{len(odd['rotated'])} pictures are rotated by EXIF"] == odd["rotated"]
     assert "forest/001.jpg" in run("data", "check", str(root)).stdout
 
     words = ["train", "transfer.folder", *FOLDER, f"epochs={epochs}", "--data", str(root), "--out", str(out)]

@@ -61,7 +61,7 @@ def test_a_thousand_numbered_folders_are_imagenet_v2(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        ("notes.txt", "a file that is no table. Expected train/<class>"),
+        ("notes.txt", r"a single file, and no table \(\.csv\) of pictures and labels\. Expected train/<class>"),
         ("folder/1.jpg", "no data set that is known. Pictures without class folders have no labels"),
         ("folder/labels.csv", r"no data set that is known. Give the table itself: .*labels.csv"),
     ],
@@ -94,7 +94,7 @@ def test_a_healthy_data_set_has_nothing_to_find(tmp_path: Path) -> None:
         f"{tmp_path}: read as ImageFolder(holdout=0.1, seed=0)",
         "train: 27 pictures of 2 classes, 12 to 15 in each",
         "val: 5 pictures of 2 classes, 2 to 3 in each",
-        "width: 7 to 7 pixels, median 7; height: 5 to 5 pixels, median 5",
+        "width: 7 pixels; height: 5 pixels",
         "stored as: color 32",
         "0 errors, 0 warnings, 0 notes",
     ]
@@ -123,16 +123,16 @@ def test_pictures_that_cannot_be_read_are_named_by_what_ails_them(tmp_path: Path
     (folder / "dangling.jpg").symlink_to(tmp_path / "nothing.jpg")
     report = check(tmp_path)
     for words, name in {
-        "1 pictures are no pictures": "text.jpg",
-        "1 pictures are empty files": "zero.png",
-        "1 pictures are broken or cut short": "cut.jpg",
-        "1 pictures cannot be found": "dangling.jpg",
+        "1 picture is of no format that is known, whatever the ending says": "text.jpg",
+        "1 picture is empty": "zero.png",
+        "1 picture is broken or cut short": "cut.jpg",
+        "1 picture is missing": "dangling.jpg",
     }.items():
         finding = found(report, words)
         assert finding.severity == "error"
         assert [Path(place).name for place in finding.places] == [name]
         assert finding.cure
-    assert any(line.startswith("error: 1 pictures are broken or cut short (") for line in report.lines())
+    assert any(line.startswith("error: 1 picture is broken or cut short (") for line in report.lines())
 
 
 def test_pictures_that_open_and_yet_cannot_be_shown_to_a_model_are_named(tmp_path: Path) -> None:
@@ -142,8 +142,8 @@ def test_pictures_that_open_and_yet_cannot_be_shown_to_a_model_are_named(tmp_pat
     report = check(tmp_path)
     assert not report.usable
     for words, name in {
-        "1 pictures have colors that do not become both gray and RGB": "lab.tif",
-        "1 pictures are too thin to be resized to 224 x 224 pixels": "thin.png",
+        "1 picture is in colors that do not become both gray and RGB": "lab.tif",
+        "1 picture is too thin to be resized to 224 x 224 pixels": "thin.png",
     }.items():
         finding = found(report, words)
         assert finding.severity == "error" and finding.cure
@@ -167,12 +167,12 @@ def test_unusual_pictures_are_noted(tmp_path: Path) -> None:
     report = check(tmp_path)
     assert report.usable
     for words, name in {
-        "1 pictures are rotated by their EXIF": "turned.jpg",
+        "1 picture is rotated by EXIF": "turned.jpg",
         "stored as CMYK": "print.jpg",
         "stored as alpha": "glass.png",
         "stored as 16-bit": "deep.png",
         "stored as black and white": "ink.png",
-        "1 files hold several pictures": "moving.gif",
+        "1 file holds several pictures": "moving.gif",
     }.items():
         assert found(report, words).severity == "note"
         assert Path(found(report, words).places[0]).name == name
@@ -216,11 +216,34 @@ def test_copies_between_splits_and_labels_are_warned_of(tmp_path: Path) -> None:
     shutil.copy(train / "bee" / "004.jpg", train / "ant" / "torn.jpg")
     shutil.copy(train / "bee" / "005.jpg", train / "bee" / "twice.jpg")
     report = check(tmp_path)
-    leak = found(report, "1 pictures are in more than one split")
+    leak = found(report, "1 picture is in more than one split")
     assert (leak.severity, leak.places) == ("warning", (f"{train / 'ant' / '003.jpg'} = {val / 'ant' / 'leak.jpg'}",))
-    assert "torn.jpg" in found(report, "1 pictures are there under two labels").places[0]
-    assert len(found(report, "2 pictures are there twice in one split").places) == 2
+    assert "torn.jpg" in found(report, "1 picture is there under two labels").places[0]
+    assert "twice.jpg" in found(report, "1 picture is there twice in one split").places[0]
     assert report.usable
+
+
+def test_a_copy_with_several_ills_is_told_of_once_by_the_worst(tmp_path: Path) -> None:
+    healthy(tmp_path)
+    for number, place in enumerate(("train/ant", "val/ant")):  # of a bee, so in two classes; the second time in two splits too
+        shutil.copy(tmp_path / "train" / "bee" / f"00{number}.jpg", tmp_path / place / "torn.jpg")
+    report = check(tmp_path)
+    assert [finding.problem for finding in report.findings] == ["2 pictures are there under two labels"]
+
+
+def test_counts_have_their_number(tmp_path: Path) -> None:
+    class_folders(tmp_path / "two", {"ant": 10, "bee": 10})
+    assert "train: 20 pictures of 2 classes, 10 in each" in check(tmp_path / "two").lines()
+    class_folders(tmp_path / "one", {"ant": 1})
+    assert "train: 1 picture of 1 class" in check(tmp_path / "one").lines()
+
+
+def test_what_to_do_with_one_picture_and_with_several_is_said_rightly(tmp_path: Path) -> None:
+    healthy(tmp_path)
+    (tmp_path / "train" / "bee" / "a.png").touch()
+    assert found(check(tmp_path), "1 picture is empty").cure == "Copy it again, or delete it."
+    (tmp_path / "train" / "bee" / "b.png").touch()
+    assert found(check(tmp_path), "2 pictures are empty").cure == "Copy them again, or delete them."
 
 
 def test_small_and_uneven_classes_are_warned_of(tmp_path: Path) -> None:
@@ -233,7 +256,7 @@ def test_small_and_uneven_classes_are_warned_of(tmp_path: Path) -> None:
 
 def test_one_class_is_nothing_to_tell_apart(tmp_path: Path) -> None:
     class_folders(tmp_path, {"only": 4})
-    assert found(check(tmp_path), "train has 1 class(es) with pictures").severity == "error"
+    assert found(check(tmp_path), "train has 1 class with pictures").severity == "error"
 
 
 # ------------------------------------------------------------------------------------------------ other layouts

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from tests.weights.test_timm import lively
 
@@ -148,6 +149,41 @@ def test_a_folder_of_several_runs_names_them(toy: Model, tmp_path: Path) -> None
         classifier(toy).save(tmp_path / "runs" / name)
     with pytest.raises(WeightsError, match=r"runs: holds several runs: seed-0, seed-1\. Give one of these folders"):
         frugalvit.load(tmp_path / "runs")
+
+
+def test_a_folder_above_the_seeds_of_a_student_names_its_runs(toy: Model, tmp_path: Path) -> None:
+    classifier(toy).save(tmp_path / "mine" / "student" / "seed-0")
+    with pytest.raises(WeightsError, match=r"mine: holds a run: student/seed-0\. Give that folder"):
+        frugalvit.load(tmp_path / "mine")
+    classifier(toy).save(tmp_path / "mine" / "teacher")
+    with pytest.raises(WeightsError, match=r"mine: holds several runs: student/seed-0, teacher\. Give one of these folders"):
+        frugalvit.load(tmp_path / "mine")
+
+
+def test_a_run_that_is_not_finished_says_how_to_go_on(tmp_path: Path) -> None:
+    run = tmp_path / "my run"
+    (run / "state").mkdir(parents=True)
+    (run / "recipe.json").write_text("{}")
+    with pytest.raises(WeightsError, match=r"my run: is a run that is not finished: .* --resume \(in Python, .* to go on\.$"):
+        frugalvit.load(run)
+    (run / "state" / "step-000000006.safetensors").touch()
+    with pytest.raises(WeightsError, match=r"is not finished: .* begin another run .*, with --init '.*my run'\.$"):
+        frugalvit.load(run)
+    (run / "recipe.json").write_text('{"ready_model": "Net"}')  # whose weights no model of ours would take
+    with pytest.raises(WeightsError, match=r"is not finished: .* to go on\.$"):
+        frugalvit.load(run)
+
+
+def test_a_run_of_ones_own_module_says_where_its_weights_are(tmp_path: Path) -> None:
+    recipe = frugalvit.recipe("vit.digits", "duration=Steps(2)", "batch=16")
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    frugalvit.train(recipe, out=tmp_path / "run", model=module, device="cpu")
+    with pytest.raises(WeightsError, match=r"run: is a run of a module of your own, Sequential") as error:
+        frugalvit.load(tmp_path / "run")
+    line = str(error.value).partition("model.safetensors: ")[2].rstrip(".")
+    other = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    exec(line, {"module": other, "safetensors": safetensors})
+    assert torch.equal(other[1].weight, module[1].weight)
 
 
 def test_class_names_must_be_as_many_as_classes(toy: Model) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -113,6 +114,30 @@ def test_the_pictures_to_compare_on_may_be_another_data_set_s(folder: Path, tmp_
     words = ("--out", str(tmp_path / "b.fvit"), "--dataset")
     assert "--dataset.--data: where is the data?" in bad("pack", str(folder), *words, "ImageFolder")
     assert "--dataset: 'Digit' does not fit here" in bad("pack", str(folder), *words, "Digit")
+
+
+def test_the_pictures_to_compare_on_may_be_another_split_s(folder: Path, tmp_path: Path) -> None:
+    for split in ("test", "train"):
+        words = ("--split", split, "--pictures", "100", "--out", str(tmp_path / f"{split}.fvit"), "--json")
+        found = json.loads(good("pack", str(folder), *words))
+        assert (found["pictures_of"], found["pictures"]) == (f"{split} of the data of the run", 100)
+    for number in range(20):
+        place = tmp_path / "pictures" / "train" / "ab"[number % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        Pillow.fromarray(np.full((9, 12), 10 * number, np.uint8)).save(place / f"{number}.png")
+    words = ("--dataset", "ImageFolder", "--data", str(tmp_path / "pictures"), "--out", str(tmp_path / "a.fvit"))
+    found = json.loads(good("pack", str(folder), "--split", "train", *words, "--json"))
+    assert found["pictures_of"].startswith("train of ImageFolder") and found["pictures_of"].endswith(" of noise")
+    words = ("--dataset", "ImageFolder", "--data", str(tmp_path / "pictures"), "--out", str(tmp_path / "b.fvit"))
+    assert "there is no split 'test'" in bad("pack", str(folder), "--split", "test", *words)  # and none instead
+    assert "there is no split 'vall'" in bad("pack", str(folder), "--split", "vall", "--out", str(tmp_path / "b.fvit"))
+    assert not (tmp_path / "b.fvit").exists()
+
+
+def test_the_command_that_is_printed_can_be_typed(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "small ü.fvit"
+    text = good("pack", str(folder), "--pictures", "20", "--out", str(out))
+    assert shlex.split(text.rpartition(".fvit: ")[2]) == ["frugalvit", "predict", str(out), "PICTURE"]
 
 
 def test_a_packed_file_stands_where_a_run_does(folder: Path, tmp_path: Path) -> None:

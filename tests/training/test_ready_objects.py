@@ -13,6 +13,7 @@ from tests.training.runs import Notes, StopAt, Stopped, column, states, tiny, tr
 from torch import nn
 
 import frugalvit
+from frugalvit.cli.resuming import refuse_recipe_of_own_parts
 from frugalvit.data.arrays import Arrays
 from frugalvit.data.batch import Batch
 from frugalvit.errors import DataError, SpecError
@@ -73,6 +74,8 @@ def test_a_ready_vision_transformer_brings_its_own_description(tmp_path: Path) -
     done = train(tiny(), out=tmp_path / "run", model=spec.build(seed=5), device="cpu")
     assert done.classifier is not None
     assert done.classifier.spec.model == spec
+    assert frugalvit.load(tmp_path / "run").spec.model == spec
+    refuse_recipe_of_own_parts(str(tmp_path / "run"))  # its recipe describes it
     assert frugalvit.load(tmp_path / "run").spec.model == spec
     with pytest.raises(SpecError, match=r"recipe\.model\.classes: the model has 7 classes, the data 10"):
         train(tiny(), out=tmp_path / "seven", model=tiny("model.classes=7").model.build(), device="cpu")

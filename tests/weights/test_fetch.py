@@ -172,6 +172,35 @@ def test_a_folder_that_timm_saved_is_read_as_timms(tmp_path: Path) -> None:
     assert torch.equal(module.state_dict()["tokenizer.weight"], theirs.state_dict()["patch_embed.proj.weight"])
 
 
+def test_a_folder_with_the_older_file_of_timm_or_hf_is_read_too(tmp_path: Path, toy_vit: Model) -> None:
+    theirs = timm.create_model("vit_tiny_patch16_224", depth=2, num_classes=9)
+    timm.models.save_for_hf(theirs, tmp_path / "timm", safe_serialization=False)
+    found = fetch(str(tmp_path / "timm"))
+    assert (found.path, found.origin, found.classes) == (tmp_path / "timm" / "pytorch_model.bin", "timm", 9)
+    module = model("vit_tiny_patch16_224", "depth=2", classes=9).build()
+    load_weights(module, found.path, found.origin)
+    assert torch.equal(module.state_dict()["tokenizer.weight"], theirs.state_dict()["patch_embed.proj.weight"])
+    (tmp_path / "hf").mkdir()
+    torch.save(export_weights(toy_vit.build(), "hf"), tmp_path / "hf" / "pytorch_model.bin")
+    assert fetch(str(tmp_path / "hf")).origin == ""
+    (tmp_path / "hf" / "config.json").write_text(json.dumps({"model_type": "vit", "id2label": dict(enumerate(LABELS))}))
+    found = fetch(str(tmp_path / "hf"))
+    assert (found.origin, found.names) == ("hf", LABELS)
+    load_weights(toy_vit.build(), found.path, found.origin)
+
+
+def test_a_folder_of_several_runs_names_them(tmp_path: Path) -> None:
+    for name in ("teacher", "student/seed-0", "student/seed-1"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "recipe.json").write_text("{}")
+    with pytest.raises(WeightsError, match=r"holds several runs: student/seed-0, student/seed-1, teacher\. Give one of these"):
+        fetch(str(tmp_path))
+    with pytest.raises(WeightsError, match=r"student: holds several runs: seed-0, seed-1\. Give one of these folders"):
+        fetch(str(tmp_path / "student"))
+    with pytest.raises(WeightsError, match=r"teacher: is a run that is not finished: .* with --resume .* to go on\.$"):
+        fetch(str(tmp_path / "teacher"))  # nor has it a checkpoint
+
+
 def test_a_folder_is_ours_only_where_it_says_so(tmp_path: Path, toy_vit: Model) -> None:
     write_safetensors(tmp_path / "theirs" / "model.safetensors", export_weights(toy_vit.build(), "timm"))
     assert fetch(str(tmp_path / "theirs")).origin == ""
@@ -184,7 +213,7 @@ def test_a_folder_is_ours_only_where_it_says_so(tmp_path: Path, toy_vit: Model) 
 
 
 def test_a_folder_without_weights_says_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match=r"there is no model\.safetensors in this folder, and no checkpoint of a run\. Give"):
+    with pytest.raises(WeightsError, match=r"no model\.safetensors in this folder, no pytorch_model\.bin, and no checkpoint"):
         fetch(str(tmp_path))
 
 

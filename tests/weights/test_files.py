@@ -3,6 +3,7 @@ from __future__ import annotations
 import argparse
 import os
 import pickle
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,8 @@ def test_a_truncated_file_says_so(tmp_path: Path, ending: str, share: float) -> 
         ("notes.txt", b"hello", "'.txt' is not an ending of a weight file"),
         ("text.pth", b"hello, this is no checkpoint", "cannot be read as .pth"),
         ("text.npz", b"hello, this is no archive", "cannot be read as .npz"),
+        ("zeros.pth", bytes(100), "cannot be read as .pth: it is truncated, or of another kind. Download or copy it again."),
+        ("page.bin", b"<html>404</html>", "cannot be read as .bin"),
     ],
 )
 def test_what_is_no_weight_file_is_refused(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
@@ -73,7 +76,7 @@ def test_what_is_no_weight_file_is_refused(tmp_path: Path, name: str, content: b
         (tmp_path / name).write_bytes(content)
     with pytest.raises(WeightsError) as error:
         read_file(tmp_path / name)
-    assert message in str(error.value)
+    assert message in str(error.value) and "weights_only" not in str(error.value)
 
 
 def test_a_folder_and_a_bare_tensor_are_refused(tmp_path: Path) -> None:
@@ -135,6 +138,19 @@ def test_a_refusal_says_how_to_save_a_file_of_ones_own_again(tmp_path: Path, mon
     line = str(error.value).partition("yourself: ")[2].partition(", with its own key")[0]
     exec(line, {"torch": torch})
     assert torch.equal(read_file(Path("plain.pth"))["a"], torch.ones(3))
+
+
+def test_a_whole_module_is_saved_again_by_its_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = torch.nn.Linear(3, 2)
+    torch.save(module, "own.pth")
+    with pytest.raises(WeightsError, match=r"asks for 'torch\.nn\..*\.Linear'.*If you made it yourself: ") as error:
+        read_file(Path("own.pth"))
+    exec(str(error.value).partition("yourself: ")[2].rstrip("."), {"torch": torch})
+    assert torch.equal(read_file(Path("plain.pth"))["weight"], module.weight)
+    torch.save(OrderedDict(a=torch.ones(3), curve=np.zeros(2)), "odd.pth")
+    with pytest.raises(WeightsError, match=r"\['model'\], 'plain\.pth'\), with its own key for 'model'"):
+        read_file(Path("odd.pth"))
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])

@@ -13,10 +13,10 @@ import typer
 from frugalvit.cli.bench_page import Line, row, table, where, write
 from frugalvit.cli.console import (
     AsJson,
-    DataPath,
     Device,
     Overrides,
     Quiet,
+    TrainingData,
     With,
     Workers,
     app,
@@ -24,6 +24,7 @@ from frugalvit.cli.console import (
     own_parts,
     refuse_existing,
 )
+from frugalvit.cli.show import is_recipe as names_recipe
 from frugalvit.cli.show import is_saved, model_or_saved
 from frugalvit.errors import DataError, SpecError
 
@@ -44,7 +45,7 @@ def bench(
         str | None, typer.Argument(metavar="RECIPE|MODEL", help="See `list recipes` and `list models`; or a run folder.")
     ] = None,
     overrides: Overrides = None,
-    data: DataPath = None,
+    data: TrainingData = None,
     device: Device = "auto",
     batch: Annotated[int | None, typer.Option("--batch", min=1, help="Pictures in a batch. Default: the recipe's.")] = None,
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Steps in a round. Default: half a second's.")] = None,
@@ -73,6 +74,8 @@ def bench(
 
         if data is not None or workers or device not in ("auto", "cpu"):
             raise SpecError("a packed model is measured on noise and on the CPU. Leave --data, --workers and --device out.")
+        if name is not None and names_recipe(name):
+            raise SpecError("is a recipe. With --packed FILE, name the model or the run that was packed, or none.", path=name)
         own = None if name is None else model_or_saved(name, overrides or [], parts)
         bench_packed(packed, own, threads, batch or 1, steps, out, quiet, as_json)
         return
@@ -109,13 +112,12 @@ def bench(
 
 def is_recipe(name: str) -> bool:
     """By its name; where no model has it either, a point or a colon makes it one, so that the message fits."""
-    from frugalvit.recipes.find import functions
-    from frugalvit.zoo.find import functions as models
+    from frugalvit.zoo.find import functions
 
-    if name in functions() or (Path(name) / "recipe.json").is_file() or (name.endswith(".json") and Path(name).is_file()):
+    if names_recipe(name) or (Path(name) / "recipe.json").is_file():
         return True
     base = name.partition("+")[0]
-    if base in models() or base.startswith(("timm:", "torchvision:")) or is_saved(name):
+    if base in functions() or base.startswith(("timm:", "torchvision:")) or is_saved(name):
         return False
     return "." in name or ":" in name
 

@@ -131,7 +131,10 @@ def other_ways(
         images = noise(model, batch)
         for name, precision in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
             line.say(f"PyTorch {name}")
-            ways[f"the same in PyTorch {name}"] = called(pytorch(model.build(seed=0), precision), images[0])
+            try:
+                ways[f"the same in PyTorch {name}"] = called(pytorch(model.build(seed=0), precision), images[0])
+            except Missing as error:
+                missing[f"the same in PyTorch {name}"] = error.problem
     for short, name in PEERS.items():
         peer = zoo(name)
         if (peer.image.height, peer.image.width) != size_of(program)[:2]:

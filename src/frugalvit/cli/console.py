@@ -35,9 +35,12 @@ With = Annotated[list[str] | None, typer.Option("--with", metavar="MODULE", help
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 or mps.")]
 Workers = Annotated[int, typer.Option("--workers", min=0, help="Processes that read pictures ahead.")]
 DataPath = Annotated[Path | None, typer.Option("--data", help="The data: a folder, or a CSV of paths and labels.")]
+TABLE = "The data: a folder; or, with data.dataset=LabelTable, a CSV of paths and labels."
+TrainingData = Annotated[Path | None, typer.Option("--data", help=TABLE)]
 Split = Annotated[str, typer.Option("--split", help="train, val or test.")]
 DatasetName = Annotated[str, typer.Option("--dataset", help="Another data set than the run's: see `list datasets`.")]
-Init = Annotated[str, typer.Option("--init", metavar="WEIGHTS", help="A file, a released name, or hf-hub:owner/name.")]
+WEIGHTS = "A file; the folder of a run, finished or not, of `import` or of HF; a released name; or hf-hub:owner/name."
+Init = Annotated[str, typer.Option("--init", metavar="WEIGHTS", help=WEIGHTS)]
 OriginName = Annotated[str, typer.Option("--origin", help="Whose names a file of weights has: see `list origins`.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 

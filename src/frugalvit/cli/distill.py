@@ -11,13 +11,13 @@ import typer
 
 from frugalvit.cli.console import (
     AsJson,
-    DataPath,
     Device,
     Init,
     OfSettings,
     OriginName,
     Overrides,
     Quiet,
+    TrainingData,
     Workers,
     app,
     console,
@@ -50,7 +50,7 @@ def distill(
     ] = "token",
     least: Annotated[float | None, typer.Option("--least", help="The teacher's top-1 in percent, below which to stop.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="The folder to write: teacher/ and student/.")] = None,
-    data: DataPath = None,
+    data: TrainingData = None,
     init: Init = "",
     origin: OriginName = "",
     resume: Annotated[bool, typer.Option("--resume", help="Continue what is in --out.")] = False,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from frugalvit.cli.console import AsJson, Overrides, With, app, console, own_parts, refuse_existing, stderr
+from frugalvit.cli.console import WEIGHTS, AsJson, Overrides, With, app, console, own_parts, refuse_existing, stderr
 from frugalvit.cli.evaluating import Head, loaded
 from frugalvit.errors import SpecError, WeightsNotice, at, suggestion
 
@@ -112,9 +112,7 @@ def import_(
     name: Annotated[str, typer.Argument(metavar="MODEL", help="The model that the weights are for.")],
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option("--out", help="The folder to write.")] = None,
-    init: Annotated[
-        str, typer.Option("--init", metavar="WEIGHTS", help="A file, a released name, or hf-hub:owner/name. Default: MODEL.")
-    ] = "",
+    init: Annotated[str, typer.Option("--init", metavar="WEIGHTS", help=f"{WEIGHTS} Default: MODEL's.")] = "",
     origin: Annotated[str, typer.Option("--origin", help="Whose names a file has: see `list origins`.")] = "",
     classes: Annotated[Path | None, typer.Option("--classes", help="A file of class names.")] = None,
     resample: Annotated[

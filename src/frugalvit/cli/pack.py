@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frugalvit.cli.console import AsJson, DataPath, DatasetName, With, app, console, own_parts, stderr
+from frugalvit.cli.console import AsJson, DataPath, DatasetName, Split, With, app, console, own_parts, stderr
 from frugalvit.cli.evaluating import Head, loaded, split_of
 from frugalvit.errors import DataError, SpecError
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from frugalvit.deploy.classifier import Classifier
     from frugalvit.deploy.verify import Verification
 
-LEAST = "Equal best classes in percent, exactly. Default: 99, but of few pictures 1 or 2 may differ."
+LEAST = "Equal best classes in percent, below which nothing is written. Default: 99; of 20 pictures 1 may differ, of 40 2."
 DOZENS = 48  # pictures that are compared at the least, unless --pictures asks for less
 
 
@@ -31,6 +32,7 @@ def pack(
     half: Annotated[bool, typer.Option("--half", help="Positions and heads in 16 bits: a smaller file.")] = False,
     head: Head = "",
     data: DataPath = None,
+    split: Split = "val",
     dataset: DatasetName = "",
     pictures: Annotated[int, typer.Option("--pictures", min=1, help="How many to compare the answers on.")] = 256,
     least: Annotated[float | None, typer.Option("--least", min=0, max=100, help=LEAST)] = None,
@@ -39,8 +41,8 @@ def pack(
 ) -> None:
     """Pack a binary model into one file that runs without PyTorch, and compare its answers with the model's.
 
-    The pictures are those of the run's validation split, at --data or of --dataset. Where these are less than some dozens,
-    training pictures and noise come in addition; noise alone where there are none.
+    The pictures are those of the run's --split, at --data or of --dataset. Where these are less than some dozens, training
+    pictures and noise come in addition; noise alone where there are none.
     """
     from frugalvit.cli.answering import told
     from frugalvit.deploy.packable import refuse_unpackable
@@ -56,7 +58,7 @@ def pack(
     parts = own_parts(with_ or [])
     classifier = loaded(source, head, parts)
     refuse_unpackable(classifier.spec, classifier.module.shapes)
-    image_BHWC, of = pictures_of(classifier, folder, data, dataset, pictures, parts)
+    image_BHWC, of = pictures_of(classifier, folder, data, split, dataset, pictures, parts)
     if not as_json:
         stderr.print(f"comparing answers on {len(image_BHWC)} pictures: {of} ...", markup=False)
     name = name_of(classifier, folder)
@@ -73,42 +75,43 @@ def pack(
         print(json.dumps({**found.plain(), "pictures_of": of}))
         return
     console.print(table(found))
-    console.print(f"Written to {out}: frugalvit predict {out} PICTURE", markup=False)
+    console.print(f"Written to {out}: {shlex.join(['frugalvit', 'predict', str(out), 'PICTURE'])}", markup=False)
 
 
 def pictures_of(
-    classifier: Classifier, folder: Path, data: Path | None, dataset: str, count: int, parts: list[type]
+    classifier: Classifier, folder: Path, data: Path | None, wanted: str, dataset: str, count: int, parts: list[type]
 ) -> tuple[np.ndarray, str]:
-    """image_BHWC to compare on, and where they come from."""
+    """image_BHWC to compare on, and where they come from. Without a validation split, it is the test split's."""
     import numpy as np
 
     from frugalvit.deploy.verify import noise_for
 
     named = " at ".join(str(one) for one in (dataset, data) if one)
-    for split in ("val", "test"):
+    for split in ("val", "test") if wanted == "val" else (wanted,):
         try:
             image_BHWC = framed(split_of(folder, data, split, dataset, parts), classifier, count)
         except DataError:
-            if named and split == "test":
+            if wanted != "val" or (named and split == "test"):
                 raise
             continue
         if len(image_BHWC):
             missing = min(count, DOZENS) - len(image_BHWC)
-            more = [] if missing <= 0 else more_pictures(classifier, folder, data, dataset, missing, parts)
+            more = [] if missing <= 0 else more_pictures(classifier, folder, data, split, dataset, missing, parts)
             of = [f"{split} of {named or 'the data of the run'}", *(f"{len(one)} of {name}" for one, name in more if len(one))]
             return np.concatenate([image_BHWC, *(one for one, _ in more)]), ", ".join(of)
     return noise_for(classifier, count), "noise, since no data could be opened; say --data PATH or --dataset NAME for real ones"
 
 
 def more_pictures(
-    classifier: Classifier, folder: Path, data: Path | None, dataset: str, missing: int, parts: list[type]
+    classifier: Classifier, folder: Path, data: Path | None, split: str, dataset: str, missing: int, parts: list[type]
 ) -> list[tuple[np.ndarray, str]]:
     """So many beside those of a small split, which would tell little: training pictures, and noise for the rest."""
     from frugalvit.deploy.verify import noise_for
 
     found = []
     with suppress(DataError):  # who only has a test set can pack as well
-        found.append((framed(split_of(folder, data, "train", dataset, parts), classifier, missing), "train"))
+        if split != "train":
+            found.append((framed(split_of(folder, data, "train", dataset, parts), classifier, missing), "train"))
     rest = missing - sum(len(one) for one, _ in found)
     return [*found, (noise_for(classifier, rest), "noise")] if rest else found
 

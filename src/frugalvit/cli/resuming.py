@@ -44,8 +44,9 @@ def refuse_recipe_of_own_parts(name: str) -> None:
     from frugalvit.report.record import RunFolder
 
     held = RunFolder(Path(name)).recipe() if (Path(name) / "recipe.json").exists() else {}
+    described = (Path(name) / "config.json").exists()  # a model of ours that was built before
     for what, word in (("ready_model", "model"), ("ready_objective", "objective")):
-        if what in held:
+        if what in held and not (described and word == "model"):
             problem = f"it trained the {word} {held[what]}, a ready object that its recipe.json does not describe."
             cure = f"Train again in Python: frugalvit.train(frugalvit.recipe({name!r}), {word}=..., out=...)."
             raise SpecError(f"{problem} {cure}", path=name)

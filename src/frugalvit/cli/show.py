@@ -26,7 +26,7 @@ FEW = 10  # classes to count with where the data decide
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A model's or a recipe's name, or a folder or file that holds a classifier.")],
+    name: Annotated[str, typer.Argument(help="A model's or a recipe's name, a recipe's .json, or what holds a classifier.")],
     overrides: Overrides = None,
     all_: Annotated[bool, typer.Option("--all", help="Also the fields that are at their defaults; JSON has them.")] = False,
     as_json: AsJson = False,
@@ -68,6 +68,11 @@ def model_or_saved(name: str, overrides: list[str], parts: list[type]) -> Archit
         return override(read_spec(Path(name), parts).model, *overrides)
     folder = is_folder(name)
     if name.partition("+")[0] not in functions() and ":" not in name and ("/" in name or folder):
+        from frugalvit.weights.own import refuse_several, refuse_unfinished
+
+        if folder:
+            refuse_unfinished(Path(name))
+            refuse_several(Path(name))
         there = "the folder holds no model.safetensors" if folder else "there is no such folder or file"
         raise SpecError(f"{there}. Name a finished run, a file, a model or a recipe.", path=name)
     return model(name, *overrides)
@@ -121,12 +126,12 @@ def figures(costs: ModelCost, packed: int | None) -> dict[str, Any]:
 
 
 def is_recipe(name: str) -> bool:
-    """Whether this is the name of a recipe, of ours or of the user's; `timm:resnet18` is a model."""
+    """Whether this names a recipe, of ours or of the user's, or a file that holds one; `timm:resnet18` is a model."""
     from frugalvit.nn.foreign import LIBRARIES
     from frugalvit.recipes.find import functions
 
     own = ":" in name and name.partition(":")[0] not in LIBRARIES and not is_saved(name)
-    return name in functions() or own
+    return name in functions() or own or (name.endswith(".json") and is_saved(name))
 
 
 def show_recipe(name: str, overrides: list[str], parts: list[type], as_json: bool, fields: Fields) -> None:
@@ -138,23 +143,24 @@ def show_recipe(name: str, overrides: list[str], parts: list[type], as_json: boo
     from frugalvit.spec import encode, plain
     from frugalvit.training.recipe import preprocess_of
 
-    function = function_named(name)
-    assert function is not None
+    function = None if name.endswith(".json") else function_named(name)
     made = recipe(name, *overrides, parts=parts)
     classes = FEW if made.model.classes is None else made.model.classes
     model = replace(made.model, classes=classes)
     with in_words(name, overrides, parts):
         costs = cost(model)
     packed = packed_bytes(model, costs)
-    words, kinds = inspect.signature(function).parameters, get_type_hints(function)
-    kinds = {word: kinds.get(word, Any) for word in words}  # a user's function need not say
+    words = {} if function is None else inspect.signature(function).parameters
+    hints = {} if function is None else get_type_hints(function)
+    kinds = {word: hints.get(word, Any) for word in words}  # a user's function need not say
     if as_json:
         taken = {word: {"type": kind_text(kinds[word]), "default": plain(one.default)} for word, one in words.items()}
         counted = {"classes": classes, **figures(costs, packed)}
         print(json.dumps({"name": name, "words": taken, "recipe": encode(made), "costs": counted}, indent=2))
         return
     console.print(f"[bold]{name}[/bold]")
-    console.print(inspect.cleandoc(function.__doc__ or ""), markup=False)
+    if function is not None:
+        console.print(inspect.cleandoc(function.__doc__ or ""), markup=False)
     if words:
         console.print("\nIt takes, as name=value:", markup=False)
         for word, one in words.items():
@@ -170,14 +176,14 @@ def show_recipe(name: str, overrides: list[str], parts: list[type], as_json: boo
         console.print(f"{type(made.data.dataset).__name__}: {text}", markup=False)
 
 
-def own_size(made: Recipe, function: Callable[..., Recipe], overrides: list[str]) -> tuple[int, int] | None:
+def own_size(made: Recipe, function: Callable[..., Recipe] | None, overrides: list[str]) -> tuple[int, int] | None:
     """Height and width of the data set's pictures, where all have one; of others, what a recipe's word `image` says."""
     from frugalvit.assign import parse
     from frugalvit.data.dataset import SIDES
     from frugalvit.nn.shape import Size, pair
 
     side: Any = SIDES.get(type(made.data.dataset))
-    word = inspect.signature(function).parameters.get("image")
+    word = None if function is None else inspect.signature(function).parameters.get("image")
     if side is None and word is not None and get_type_hints(function).get("image") in (int, Size):
         pairs = [text.partition("=") for text in overrides]
         given = [value.strip() for name, _, value in pairs if name.strip() == "image"]

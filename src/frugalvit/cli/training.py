@@ -13,13 +13,13 @@ import typer
 
 from frugalvit.cli.console import (
     AsJson,
-    DataPath,
     Device,
     Init,
     OfSettings,
     OriginName,
     Overrides,
     Quiet,
+    TrainingData,
     With,
     Workers,
     app,
@@ -61,7 +61,7 @@ def train(
     name: Annotated[str, typer.Argument(metavar="RECIPE", help="See `list recipes`; or mylab.runs:night7, or a run folder.")],
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option("--out", help="The run folder to write.")] = None,
-    data: DataPath = None,
+    data: TrainingData = None,
     init: Init = "",
     origin: OriginName = "",
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out; without a checkpoint, start.")] = False,

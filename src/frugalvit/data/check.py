@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from frugalvit.data.files import Files, files_in, folders_in, pictures_in
-from frugalvit.data.findings import Counts, Finding, Report, span
+from frugalvit.data.findings import Counts, Finding, Report, Severity, several, span
 from frugalvit.data.folder import ImageFolder, split_folders
 from frugalvit.data.look import Look, look
 from frugalvit.data.recognize import recognized
@@ -22,20 +22,25 @@ UNEVEN = 10  # times as many pictures in the largest class as in the smallest
 LARGE = 1024  # pixels of the median side, above which decoding is the bottleneck
 
 UNREADABLE = {
-    "missing": ("cannot be found", "Restore them, or remove them from the list."),
-    "empty": ("are empty files", "Copy them again, or delete them."),
-    "not a picture": ("are no pictures, whatever their names say", "Delete them, or replace them by pictures."),
-    "broken": ("are broken or cut short", "Copy them again, or delete them."),
-    "colors": ("have colors that do not become both gray and RGB, such as LAB", "Save them as RGB, or delete them."),
-    "thin": ("are too thin to be resized to 224 x 224 pixels", "Cut them, or delete them."),
+    "missing": ("missing", "Restore {them}, or remove {them} from the list."),
+    "empty": ("empty", "Copy {them} again, or delete {them}."),
+    "not a picture": ("of no format that is known, whatever the ending says", "Delete {them}, or replace {them}."),
+    "broken": ("broken or cut short", "Copy {them} again, or delete {them}."),
+    "colors": ("in colors that do not become both gray and RGB, such as LAB", "Save {them} as RGB, or delete {them}."),
+    "thin": ("too thin to be resized to 224 x 224 pixels", "Cut {them}, or delete {them}."),
 }
 STORED = {
-    "CMYK": "Their colors are converted to RGB; look at a few, since print profiles are ignored.",
-    "16-bit": "They are scaled to 8 bits.",
-    "palette": "They are converted to RGB.",
-    "alpha": "Transparency is dropped, so that what lies beneath shows; flatten them if that matters.",
-    "black and white": "They are converted to gray or RGB.",
+    "CMYK": "Converted to RGB; look at {them}, since print profiles are ignored.",
+    "16-bit": "Scaled to 8 bits.",
+    "palette": "Converted to RGB.",
+    "alpha": "Transparency is dropped, so that what lies beneath shows; flatten {them} if that matters.",
+    "black and white": "Converted to gray or RGB.",
 }
+COPIES = (
+    ("torn", "there under two labels", "Keep the one with the right label."),
+    ("leak", "in more than one split", "Delete {them} from train, or the accuracy of val and test says too much."),
+    ("twice", "there twice in one split", "Delete the copies, before a part is kept for validation."),
+)
 
 
 def check(root: Path, progress: Callable[[int, int], None] | None = None) -> Report:
@@ -132,7 +137,7 @@ def about_counts(sources: dict[str, Source]) -> Iterator[Finding]:
         return
     classes = [(name, count) for name, count in counted("train", sources["train"]).classes if count]
     if len(classes) < 2:
-        yield Finding("error", f"train has {len(classes)} class(es) with pictures", "There must be two to tell apart.")
+        yield Finding("error", f"train has {several(len(classes), 'class')} with pictures", "There must be two to tell apart.")
         return
     few = tuple(f"{name} {count}" for name, count in classes if count < FEW)
     if few:
@@ -148,17 +153,18 @@ def about_pictures(sources: dict[str, Source], looks: dict[str, list[Look]]) -> 
     for problem, (words, cure) in UNREADABLE.items():
         bad = tuple(name for one, name in pairs if one.problem == problem)
         if bad:
-            yield Finding("error", f"{len(bad)} pictures {words}", cure, bad)
+            yield about("error", bad, words, cure)
     for kind, cure in STORED.items():
         names = tuple(name for one, name in pairs if one.kind == kind)
         if names:
-            yield Finding("note", f"{len(names)} pictures are stored as {kind}", cure, names)
+            yield about("note", names, f"stored as {kind}", cure)
     rotated = tuple(name for one, name in pairs if one.rotated)
     if rotated:
-        yield Finding("note", f"{len(rotated)} pictures are rotated by their EXIF", "They are turned upright.", rotated)
+        yield about("note", rotated, "rotated by EXIF", "Turned upright.")
     moving = tuple(name for one, name in pairs if one.frames > 1)
     if moving:
-        yield Finding("note", f"{len(moving)} files hold several pictures", "The first of each is used.", moving)
+        problem = f"{several(len(moving), 'file')} {'holds' if len(moving) == 1 else 'hold'} several pictures"
+        yield Finding("note", problem, "The first of each is used.", moving)
     sides = [min(one.width, one.height) for one, _ in pairs if not one.problem]
     if sides and np.median(sides) > LARGE:
         problem = f"half of the pictures are larger than {LARGE} pixels"
@@ -172,15 +178,17 @@ def about_copies(sources: dict[str, Source], looks: dict[str, list[Look]]) -> It
         for index, one in enumerate(ones):
             if not one.problem:
                 places[one.digest].append((split, index))
-    copies = [group for group in places.values() if len(group) > 1]
-    leaks = [group for group in copies if len({split for split, _ in group}) > 1]
-    twice = [group for group in copies if len({split for split, _ in group}) == 1]
-    torn = [group for group in copies if len({int(sources[split].labels[index]) for split, index in group}) > 1]
-    for groups, problem, cure in (
-        (leaks, "are in more than one split", "Delete them from train, or the accuracy of val and test says too much."),
-        (torn, "are there under two labels", "Keep the right one."),
-        (twice, "are there twice in one split", "Delete the copies, before a part is kept for validation."),
-    ):
-        if groups:
-            names = tuple(" = ".join(sources[split].name(index) for split, index in group) for group in groups)
-            yield Finding("warning", f"{len(groups)} pictures {problem}", cure, names)
+    kinds: dict[str, list[str]] = {"torn": [], "leak": [], "twice": []}  # by the worst that is wrong with each
+    for group in (group for group in places.values() if len(group) > 1):
+        torn = len({int(sources[split].labels[index]) for split, index in group}) > 1
+        kind = "torn" if torn else "leak" if len({split for split, _ in group}) > 1 else "twice"
+        kinds[kind].append(" = ".join(sources[split].name(index) for split, index in group))
+    for kind, words, cure in COPIES:
+        if kinds[kind]:
+            yield about("warning", tuple(kinds[kind]), words, cure)
+
+
+def about(severity: Severity, places: tuple[str, ...], words: str, cure: str) -> Finding:
+    """A finding on pictures, one or many."""
+    are, them = ("is", "it") if len(places) == 1 else ("are", "them")
+    return Finding(severity, f"{several(len(places), 'picture')} {are} {words}", cure.format(them=them), places)

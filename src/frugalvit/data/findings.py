@@ -10,12 +10,14 @@ from typing import Any, Literal
 
 from frugalvit.data.files import listed
 
+Severity = Literal["error", "warning", "note"]
+
 
 @dataclass(frozen=True)
 class Finding:
     """One thing to know: an error spoils training, a warning spoils its numbers, a note is taken care of."""
 
-    severity: Literal["error", "warning", "note"]
+    severity: Severity
     problem: str
     cure: str
     places: tuple[str, ...] = ()  # pictures, folders or classes, all of them
@@ -35,8 +37,8 @@ class Counts:
 
     def line(self) -> str:
         numbers = [count for _, count in self.classes]
-        span = f", {min(numbers)} to {max(numbers)} in each" if numbers else ""
-        return f"{self.split}: {self.pictures} pictures of {len(self.classes)} classes{span}"
+        each = f", {between(min(numbers), max(numbers))} in each" if len(numbers) > 1 else ""
+        return f"{self.split}: {several(self.pictures, 'picture')} of {several(len(numbers), 'class')}{each}"
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class Span:
     most: int
 
     def line(self) -> str:
-        return f"{self.least} to {self.most} pixels, median {self.median:g}"
+        middle = f", median {self.median:g}" if self.least < self.most else ""
+        return f"{between(self.least, self.most)} pixels{middle}"
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,17 @@ class Report:
             found.append("stored as: " + ", ".join(f"{kind} {count}" for kind, count in self.kinds))
         found += [finding.line() for finding in self.findings]
         numbers = {word: sum(one.severity == word for one in self.findings) for word in ("error", "warning", "note")}
-        found.append(", ".join(f"{count} {word}{'' if count == 1 else 's'}" for word, count in numbers.items()))
+        found.append(", ".join(several(count, word) for word, count in numbers.items()))
         return found
+
+
+def several(count: int, noun: str) -> str:
+    """`1 class`, `2 classes`."""
+    return f"{count} {noun}{'' if count == 1 else 'es' if noun.endswith('s') else 's'}"
+
+
+def between(least: int, most: int) -> str:
+    return f"{least} to {most}" if least < most else str(least)
 
 
 def span(lengths: Sequence[int]) -> Span | None:

@@ -42,7 +42,7 @@ def recognized(root: Path) -> DatasetPart:
     if root.is_file():
         if root.suffix.lower() == ".csv":
             return LabelTable()
-        raise DataError(f"a file that is no table. Expected {LAYOUTS}.", path=str(root))
+        raise DataError(f"a single file, and no table (.csv) of pictures and labels. Expected {LAYOUTS}.", path=str(root))
     for mark, dataset in MARKS.items():
         if (root / mark).exists():
             return dataset

@@ -21,6 +21,7 @@ from frugalvit.nn.network import Network
 from frugalvit.nn.readout import Fusion, MeanLogits, OneHead, Tokens, fuse, fusion_named
 from frugalvit.spec import decode, encode
 from frugalvit.weights.files import read_file, read_metadata, write_json, write_safetensors
+from frugalvit.weights.own import refuse_own_module, refuse_several, refuse_unfinished
 from frugalvit.weights.translate import misfit, refuse_other_shapes
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -193,9 +194,9 @@ def weights_file(path: Path) -> Path:
     if not path.exists():
         raise WeightsError("there is no such file or folder.", path=str(path))
     weights = path / WEIGHTS if path.is_dir() else path
-    if not weights.exists() and (runs := sorted(one.parent.name for one in path.glob(f"*/{WEIGHTS}"))):
-        raise WeightsError(f"holds several runs: {', '.join(runs)}. Give one of these folders.", path=str(path))
     if not weights.exists():
+        refuse_unfinished(path)
+        refuse_several(path)
         raise WeightsError(f"no {WEIGHTS} in it. Give a folder that `save`, `import` or a run has written.", path=str(path))
     if weights.suffix == ENDING:
         raise WeightsError(
@@ -229,6 +230,7 @@ def read_config(path: Path, weights: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise WeightsError(f"cannot be read ({error}).", path=str(beside)) from error
     if text is None:
+        refuse_own_module(weights)
         raise WeightsError(
             "the file does not say which model it is of. If it has foreign names, import it first: "
             "frugalvit import MODEL --init FILE --origin ORIGIN --out FOLDER.",

@@ -71,8 +71,8 @@ def pack(
     """Write a binary classifier as one packed file, if that answers as the classifier does on the pictures given.
 
     `image_BHWC` are uint8 pictures of the model's size; without any, noise. `precision="half"` rounds positions and heads to
-    16 bits. `least` is the share of pictures with the same best class below which nothing is written, exactly; without one it
-    is 99 %, and of few pictures two may differ, one in twenty at the most. An existing file is never overwritten.
+    16 bits. `least` is the share of pictures with the same best class below which nothing is written. Without one it is 99 %,
+    and one picture may differ from 20 on, two from 40 on. An existing file is never overwritten.
     """
     out = Path(out)
     refuse_name(out)

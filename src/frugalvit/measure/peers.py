@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +19,32 @@ from torch import nn
 
 from frugalvit.measure.onnx_file import Missing, OneAnswer, Predict, answer, onnx_runtime, package, quiet, write_onnx
 
-__all__ = ["RUNTIMES", "Missing", "OneAnswer", "Peer", "PeerFiles", "Predict", "answer", "package", "pytorch"]
+__all__ = ["RUNTIMES", "Missing", "OneAnswer", "Peer", "PeerFiles", "Predict", "answer", "package", "pytorch", "refuses_tiles"]
 
 FP32 = {"INFERENCE_PRECISION_HINT": "f32"}  # OpenVINO would take bf16 where the CPU has it
+CPU, LIMIT, WITHOUT_TILES = Path("/proc/cpuinfo"), "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16"
+PRODUCT = "import torch; one = torch.ones(64, 64, dtype=torch.bfloat16); one @ one"
+
+
+def refuses_tiles() -> bool:
+    """Whether a product in bf16 would be killed: some virtual machines announce the CPU's matrix tiles and refuse them."""
+    return LIMIT not in os.environ and dies_of_tiles()
+
+
+@cache
+def dies_of_tiles() -> bool:
+    if not CPU.exists() or "amx_tile" not in CPU.read_text():
+        return False
+    return subprocess.run([sys.executable, "-c", PRODUCT], capture_output=True, check=False).returncode == -signal.SIGILL
 
 
 def pytorch(module: nn.Module, precision: torch.dtype) -> Predict:
     """Weights and pictures in one precision, in inference mode; the threads are those of the process."""
+    if precision is torch.bfloat16 and refuses_tiles():
+        raise Missing(
+            "this machine announces matrix tiles (AMX) and kills whoever uses them, as PyTorch does in bf16; "
+            f"{LIMIT}={WITHOUT_TILES} in front of the command measures without tiles"
+        )
     module = module.eval().to(precision)
 
     def predict(image_BCHW: np.ndarray) -> np.ndarray:

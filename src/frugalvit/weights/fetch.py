@@ -24,6 +24,7 @@ from frugalvit.weights import own
 from frugalvit.weights.published import Published, published
 
 HUB, CONFIG = "hf-hub:", "config.json"
+PICKLED = "pytorch_model.bin"  # what timm and HF wrote before model.safetensors
 OFFLINE = "HF_HUB_OFFLINE"
 CHUNK = 1 << 20
 
@@ -53,16 +54,21 @@ def fetch(init: str) -> Fetched:
 
 def in_folder(folder: Path) -> Fetched:
     """The weights in a folder: a run's, finished or not, those of `import` and `Classifier.save`, or timm's or HF's."""
-    weights, checkpoint = folder / own.FILE, own.newest(folder)
-    if weights.is_file() and (folder / CONFIG).is_file():
-        return declared(weights, read_config(folder / CONFIG, str(folder)))
+    weights, pickled, checkpoint = folder / own.FILE, folder / PICKLED, own.newest(folder)
+    for file in (weights, pickled):
+        if file.is_file() and (folder / CONFIG).is_file():
+            return declared(file, read_config(folder / CONFIG, str(folder)))
     if weights.is_file():
         return Fetched(weights, "frugalvit" if own.wrote(weights) else "")
     if checkpoint is not None:
         return Fetched(checkpoint, "frugalvit")
+    if pickled.is_file():
+        return Fetched(pickled)
+    own.refuse_unfinished(folder)
+    own.refuse_several(folder)
     raise WeightsError(
-        f"there is no {own.FILE} in this folder, and no checkpoint of a run. Give a file of weights, or a folder that a run, "
-        "`import` or `Classifier.save` has written.",
+        f"there is no {own.FILE} in this folder, no {PICKLED}, and no checkpoint of a run. Give a file of weights, or a folder "
+        "that a run, `import`, `Classifier.save`, timm or HF has written.",
         path=str(folder),
     )
 

@@ -6,10 +6,12 @@ import argparse
 import json
 import os
 import pickle
+import pickletools
 import secrets
 import stat
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -81,6 +83,7 @@ LEFT_BY_TRAINERS: list[Any] = [  # what checkpoints hold beside tensors, under t
     *((PurePosixPath, f"{module}.{kind}PosixPath") for module in ("pathlib", "pathlib._local") for kind in ("", "Pure")),
     *((PureWindowsPath, f"{module}.{kind}WindowsPath") for module in ("pathlib", "pathlib._local") for kind in ("", "Pure")),
 ]
+REFUSALS = ("GLOBAL ", "Unsupported class ", "allowlisted", "unrecognized function")  # torch's words; all others are of damage
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
@@ -90,16 +93,23 @@ def read_pickle(path: Path) -> dict[str, Any]:
             found = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, TypeError, IndexError, AttributeError) as error:  # also of arguments that do not fit
         text = str(error)
-        if "global" not in text.lower() and "weights_only" not in text.lower():
-            raise WeightsError(f"{damage(path)} ({first_line(error)})") from error
+        if not any(word in text for word in REFUSALS):
+            raise WeightsError(f"{damage(path)} ({reason(error)})") from error
+        part, hint = (".state_dict()", "") if is_object(path) else ("['model']", ", with its own key for 'model'")
         raise WeightsError(
             f"refused: the pickle asks for {asked_for(text)}, and loading it could run code. Nothing of it was run. "
             "Get the weights as .safetensors, or have whoever made the file save a plain state_dict. If you made it yourself: "
-            f"torch.save(torch.load({str(path)!r}, weights_only=False)['model'], 'plain.pth'), with its own key for 'model'."
+            f"torch.save(torch.load({str(path)!r}, weights_only=False){part}, 'plain.pth'){hint}."
         ) from error
     if not isinstance(found, Mapping):
         raise WeightsError(f"it holds {type(found).__name__}, not a dict of tensors.")
     return dict(found)
+
+
+def reason(error: Exception) -> str:
+    """What torch says behind its advice to load the file at any risk."""
+    behind = str(error).partition("WeightsUnpickler error:")[2].strip()
+    return first_line(behind or error)
 
 
 def asked_for(text: str) -> str:
@@ -110,11 +120,21 @@ def asked_for(text: str) -> str:
     return "something that is not a tensor"
 
 
+def is_object(path: Path) -> bool:
+    """Whether torch saved an object, as a whole module is, and not a dict. It is looked at, and not run."""
+    if not zipfile.is_zipfile(path):  # a file of before torch 1.6, or no file of torch's
+        return False
+    with zipfile.ZipFile(path) as archive:
+        inner = next(name for name in archive.namelist() if name.endswith("data.pkl"))
+        _, (code, argument, _) = islice(pickletools.genops(archive.read(inner)), 2)  # behind the protocol
+    return code.name == "GLOBAL" and argument != "collections OrderedDict"
+
+
 def damage(path: Path) -> str:
     return f"the file cannot be read as {path.suffix}: it is truncated, or of another kind. Download or copy it again."
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: Exception | str) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:160]
 
 

@@ -5,6 +5,7 @@ the checkpoints of a run that has none yet.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from frugalvit.weights.translate import State, unwrapped
 
 FILE, KIND = "model.safetensors", "ClassifierSpec"  # the latter is what `config.json` holds
 RECIPE = "recipe.json"  # of a run
+MOST = 12  # runs to name in a message
 
 
 def names(model: Any) -> Iterator[tuple[str, str]]:
@@ -40,6 +42,46 @@ def untidy(state: Mapping[str, Tensor], model: Any) -> State:
 def wrote(weights: Path) -> bool:
     """Whether a folder's weights without a `config.json` are ours: a run's, or with the description in their header."""
     return (weights.parent / RECIPE).is_file() or "frugalvit" in read_metadata(weights)
+
+
+def runs_in(folder: Path) -> list[str]:
+    """The runs and models below a folder: `student`, or `student/seed-0` where there are several seeds."""
+    files = [file for name in (FILE, RECIPE) for depth in ("*", "*/*") for file in folder.glob(f"{depth}/{name}")]
+    return sorted({file.parent.relative_to(folder).as_posix() for file in files})
+
+
+def refuse_several(folder: Path) -> None:
+    """Where one run is wanted: a folder of them."""
+    runs = runs_in(folder)
+    if runs:
+        listed = ", ".join([*runs[:MOST], *(["..."] if len(runs) > MOST else [])])
+        several = f"holds several runs: {listed}. Give one of these folders."
+        raise WeightsError(several if len(runs) > 1 else f"holds a run: {listed}. Give that folder.", path=str(folder))
+
+
+def refuse_unfinished(folder: Path) -> None:
+    """Where a model is wanted: a run that has none yet."""
+    if not (folder / RECIPE).is_file():
+        return
+    cure = "Repeat its command with --resume (in Python, resume=True) to go on"
+    if newest(folder) is not None and not own_module(folder):
+        cure += f", or begin another run from its newest checkpoint, with --init {shlex.quote(str(folder))}"
+    raise WeightsError(f"is a run that is not finished: there is no {FILE} yet. {cure}.", path=str(folder))
+
+
+def refuse_own_module(weights: Path) -> None:
+    """Where a model of ours is wanted: a run of a module of the user's own."""
+    if name := own_module(weights.parent):
+        raise WeightsError(
+            f"is a run of a module of your own, {name}, which only your code can build. Its weights are in {weights.name}: "
+            f"module.load_state_dict(safetensors.torch.load_file({str(weights)!r})).",
+            path=str(weights.parent),
+        )
+
+
+def own_module(run: Path) -> str:
+    """The class of the user's module that a run has trained; nothing where it is a model of ours, or no run."""
+    return described(run / RECIPE).get("ready_model", "") if (run / RECIPE).is_file() else ""
 
 
 def newest(run: Path) -> Path | None:
@@ -66,13 +108,14 @@ def ending(path: Path, state: Mapping[str, object]) -> str:
     """The part of a checkpoint that the run would end with: early stopping goes back to the best."""
     there = {name.partition(".")[0] for name in state}
     recipes = [one / RECIPE for one in path.parents[1:3] if (one / RECIPE).is_file()]  # from state/ or debug/step-.../
-    if "best" in there and recipes and stops_early(recipes[0]):
+    if "best" in there and recipes and described(recipes[0]).get("stop") is not None:
         return "best"
     return "average" if "average" in there else "model"
 
 
-def stops_early(recipe: Path) -> bool:
+def described(recipe: Path) -> dict[str, Any]:
+    """What a run's recipe holds."""
     try:
-        return json.loads(recipe.read_text(encoding="utf-8")).get("stop") is not None
+        return json.loads(recipe.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise WeightsError(f"is not JSON ({error}).", path=str(recipe)) from error
