@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks import packed_agreement
 from PIL import Image as Pillow
 from tests.deploy.packing import MODELS, classifier_of, native_only
 from tests.test_cli import bad, good, run
@@ -23,6 +24,7 @@ from frugalvit.deploy import native, verify
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec
 from frugalvit.errors import SpecError
 from frugalvit.recipes.find import recipe
+from frugalvit.report.files import read_json
 from frugalvit.spec import encode
 from frugalvit.weights.files import write_json
 from frugalvit.zoo.binaryvit import binary_deit
@@ -256,3 +258,24 @@ def test_without_the_runtime_one_line_says_that_it_is_simulated(folder: Path, mo
     done = run("evaluate", str(folder / "model.fvit"), "--json")
     assert done.returncode == 0 and done.stdout == compiled
     assert done.stderr.count("simulated in PyTorch") == 1 and done.stderr.count("\n") == 1
+
+
+def test_a_script_compares_classes_accuracy_and_signs_on_pictures_of_a_split(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_json(folder / "environment.json", {"commit": "abc1234"})
+    words = [str(folder), "--split", "val", "--pictures", "40", "--watched", "3", "--out", str(tmp_path), "--commit", "def5678"]
+    monkeypatch.setattr(sys, "argv", ["packed_agreement.py", *words])
+    packed_agreement.main()
+    (row,) = read_json(tmp_path / "packed_agreement.json")["rows"]
+    assert (row["pictures"], row["watched"], row["trained_at"]) == (40, 3, "abc1234")
+    assert row["same"] >= 39 and abs(row["trained_top1"] - row["packed_top1"]) <= 2.5
+    assert row["signs"] > 0 and row["flips"] / row["signs"] < 0.01
+    page = capsys.readouterr().out
+    assert page.endswith((tmp_path / "packed_agreement.md").read_text() + "\n")
+    assert f"| {row['same'] / 40:.2%} |" in page and "in 3 pictures" in page
+    for words, said in ((["--split", "train", "--pictures", "0"], "1 or more"), (["--split", "tset"], "invalid choice")):
+        monkeypatch.setattr(sys, "argv", ["packed_agreement.py", str(folder), *words])
+        with pytest.raises(SystemExit):
+            packed_agreement.main()
+        assert said in capsys.readouterr().err
