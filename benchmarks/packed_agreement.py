@@ -21,8 +21,7 @@ import torch
 
 import frugalvit
 from frugalvit.beginning import opened
-from frugalvit.data.batches import EvaluationBatches
-from frugalvit.data.split import Picked
+from frugalvit.data.batches import evenly
 from frugalvit.deploy.native import load_packed
 from frugalvit.deploy.pack import packed_model
 from frugalvit.deploy.packed_file import read_packed
@@ -42,11 +41,7 @@ def pictures_of(run: Path, arguments: argparse.Namespace) -> tuple[np.ndarray, n
     sources, preprocess = opened(frugalvit.recipe(str(run)), arguments.data), frugalvit.load(run).preprocess
     if arguments.split not in sources:
         raise SpecError(f"there is no such split. There are: {', '.join(sources)}.", path=f"--split {arguments.split}")
-    source = sources[arguments.split]
-    places = np.unique(np.linspace(0, len(source) - 1, min(arguments.pictures, len(source))).round().astype(int))
-    batch = EvaluationBatches(Picked(source, places), len(places), preprocess)[0]
-    readable_B = batch.label_B >= 0
-    return batch.image_BCHW[readable_B].permute(0, 2, 3, 1).contiguous().numpy(), batch.label_B[readable_B].numpy()
+    return evenly(sources[arguments.split], preprocess, arguments.pictures)
 
 
 def measured(run: Path, arguments: argparse.Namespace) -> dict[str, Any]:

@@ -87,9 +87,14 @@ def behind(error: BaseException | None) -> list[BaseException]:
     return found
 
 
+def first_line(error: BaseException | str) -> str:
+    """Of what it says, cut where it is long; its kind where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+
+
 def brief(error: BaseException) -> str:
     """Its kind and the first line of what it says."""
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def whole_number(text: str) -> int | None:

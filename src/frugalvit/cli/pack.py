@@ -118,14 +118,9 @@ def more_pictures(
 
 def framed(source: Source, classifier: Classifier, count: int) -> np.ndarray:
     """Readable pictures, spread evenly over the source."""
-    import numpy as np
+    from frugalvit.data.batches import evenly
 
-    from frugalvit.data.batches import EvaluationBatches
-    from frugalvit.data.split import Picked
-
-    places = np.unique(np.linspace(0, len(source) - 1, min(count, len(source))).round().astype(int))
-    batch = EvaluationBatches(Picked(source, places), len(places), classifier.preprocess)[0]
-    return batch.image_BCHW[batch.label_B >= 0].permute(0, 2, 3, 1).contiguous().numpy()
+    return evenly(source, classifier.preprocess, count)[0]
 
 
 def name_of(classifier: Classifier, folder: Path) -> str:

@@ -21,6 +21,7 @@ from frugalvit.data.order import LastEpoch, Order, epoch_batches, steps_per_epoc
 from frugalvit.data.preprocess import Preprocess, in_mode
 from frugalvit.data.randomness import Stream, numpy_generator
 from frugalvit.data.source import Source
+from frugalvit.data.split import Picked
 from frugalvit.errors import DataError
 
 
@@ -81,6 +82,14 @@ class EvaluationBatches(Dataset[Batch]):
             pictures.append(picture)
             labels.append(label)
         return stacked(pictures, np.array(labels), indices, tuple(bad))
+
+
+def evenly(source: Source, preprocess: Preprocess, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """image_BHWC and label_B of so many pictures at most, spread evenly over the source, without those that cannot be read."""
+    places = np.unique(np.linspace(0, len(source) - 1, min(most, len(source))).round().astype(int))
+    batch = EvaluationBatches(Picked(source, places), len(places), preprocess)[0]
+    readable_B = batch.label_B >= 0
+    return batch.image_BCHW[readable_B].permute(0, 2, 3, 1).contiguous().numpy(), batch.label_B[readable_B].numpy()
 
 
 def readable(source: Source, index: int, tries: int, mode: str | None = None) -> tuple[Pillow.Image, int, list[str]]:

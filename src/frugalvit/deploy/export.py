@@ -18,7 +18,7 @@ from frugalvit.deploy.classifier import Classifier
 from frugalvit.deploy.native import usable_cores
 from frugalvit.deploy.packable import refuse_unpackable
 from frugalvit.deploy.verify import answers, noise_for
-from frugalvit.errors import FrugalError, SpecError, WeightsError
+from frugalvit.errors import FrugalError, SpecError, WeightsError, first_line
 from frugalvit.measure.onnx_file import Missing, Predict, onnx_runtime, package, refuse_without_exporter, write_onnx
 from frugalvit.nn.linear import Fp8Linear
 from frugalvit.nn.quantize import OneBit
@@ -179,7 +179,7 @@ def reason(error: BaseException) -> str:
     """The first line of what was wrong at first."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+    return first_line(error)
 
 
 # ------------------------------------------------------------------------------------------------ comparing

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from frugalvit.errors import SpecError, brief
+from frugalvit.errors import FrugalError, SpecError, brief
 from frugalvit.nn.foreign import decided_by
 from frugalvit.nn.network import Network
 from frugalvit.nn.readout import is_tap
@@ -78,6 +78,8 @@ def tried(module: nn.Module, image: Image) -> dict[str, Tensor]:
     module.eval()
     try:
         outputs = module(blank_BCHW)
+    except (FrugalError, torch.OutOfMemoryError):
+        raise
     except Exception as error:  # a module of the user's may fail in any way
         given = f"It is given float32 pictures of shape ({', '.join(map(str, ('batch', *blank_BCHW.shape[1:])))})."
         raise SpecError(f"it fails ({brief(error)}). {given}", path="model") from error

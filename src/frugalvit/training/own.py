@@ -16,8 +16,6 @@ from frugalvit.spec import shown
 from frugalvit.training.step import refuse_terms
 
 CALLED = "It is called with (outputs, batch), a dict by heads and a frugalvit.data.batch.Batch, and returns a dict of scalars."
-
-
 OwnObjective = Callable[[Mapping[str, Tensor], Batch], dict[str, Tensor]]
 
 

@@ -109,9 +109,11 @@ def prepare(
     if isinstance(module, Wrapped):
         heads = logit_heads(outputs, len(train.classes))
         module.answering = tuple(head for head in heads if objective is not None or head in recipe.objective.heads)
-    if objective is not None and teacher is None:
+    if objective is None:
+        objective = built_objective(recipe, heads, outputs, counts_C, teacher)
+    elif teacher is None:
         refuse_objective(objective.to(place.device), outputs, recipe.model.image, len(train.classes))
-    objective = (objective or built_objective(recipe, heads, outputs, counts_C, teacher)).to(place.device)
+    objective = objective.to(place.device)
     groups = parameter_groups(module, recipe.optimizer, recipe.tune)
     learned = {f"objective.{name}": one for name, one in objective.named_parameters() if one.requires_grad}
     if learned:

@@ -21,7 +21,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from frugalvit.errors import WeightsError
+from frugalvit.errors import WeightsError, first_line
 
 PICKLES = (".pth", ".pt", ".bin", ".ckpt", ".tar")
 KNOWN = (".safetensors", ".npz", *PICKLES)
@@ -132,10 +132,6 @@ def is_object(path: Path) -> bool:
 
 def damage(path: Path) -> str:
     return f"the file cannot be read as {path.suffix}: it is truncated, or of another kind. Download or copy it again."
-
-
-def first_line(error: Exception | str) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:160]
 
 
 def write_safetensors(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:

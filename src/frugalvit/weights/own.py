@@ -64,14 +64,14 @@ def refuse_unfinished(folder: Path) -> None:
     if not (folder / RECIPE).is_file():
         return
     cure = "Repeat its command with --resume (in Python, resume=True) to go on"
-    if newest(folder) is not None and not own_module(folder):
+    if newest(folder) is not None and not class_of_own(folder):
         cure += f", or begin another run from its newest checkpoint, with --init {shlex.quote(str(folder))}"
     raise WeightsError(f"is a run that is not finished: there is no {FILE} yet. {cure}.", path=str(folder))
 
 
 def refuse_own_module(weights: Path) -> None:
     """Where a model of ours is wanted: a run of a module of the user's own."""
-    if name := own_module(weights.parent):
+    if name := class_of_own(weights.parent):
         raise WeightsError(
             f"is a run of a module of your own, {name}, which only your code can build. Its weights are in {weights.name}: "
             f"module.load_state_dict(safetensors.torch.load_file({str(weights)!r})).",
@@ -79,7 +79,7 @@ def refuse_own_module(weights: Path) -> None:
         )
 
 
-def own_module(run: Path) -> str:
+def class_of_own(run: Path) -> str:
     """The class of the user's module that a run has trained; nothing where it is a model of ours, or no run."""
     return described(run / RECIPE).get("ready_model", "") if (run / RECIPE).is_file() else ""
 
