@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -9,10 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.training.runs import PressesOnce, StopAt, Stopped, states
+from tests.training.runs import Notes, PressesOnce, StopAt, Stopped, states
+from torch import nn
 
 import frugalvit
 from frugalvit.data.arrays import Arrays
+from frugalvit.nn.foreign import ForeignModel
+from frugalvit.nn.shape import image_of
 from frugalvit.recipes.find import recipe
 from frugalvit.recipes.teach import Way, taught
 from frugalvit.report.progress import Silent
@@ -74,6 +78,49 @@ def test_what_cannot_be_captured_is_said_and_trained_all_the_same(monkeypatch: p
     assert "cannot be captured as a CUDA graph" in training.step.notes[0]
 
 
+class Mine(nn.Module):
+    """A user's; where it asks, it waits for the device, which a capture forbids."""
+
+    def __init__(self, drop: float, asks: Callable[[torch.Tensor], object] = lambda _: None) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 16), nn.Dropout(drop), nn.Linear(16, 10))
+        self.asks = asks
+
+    def forward(self, image_BCHW: torch.Tensor) -> torch.Tensor:
+        logits_BC: torch.Tensor = self.body(image_BCHW)
+        self.asks(logits_BC)
+        return logits_BC
+
+
+@pytest.mark.parametrize("compiled_from", [0, 10**9], ids=["compiled", "as it is"])
+@pytest.mark.parametrize(
+    ("module", "note"),
+    [
+        (lambda: Mine(0.0), ""),
+        (lambda: Mine(0.5), "the model draws from torch's generators itself"),
+        (
+            lambda: Mine(0.5, lambda logits_BC: float(logits_BC.detach().sum())),
+            "the model draws from torch's generators itself",
+        ),
+        (lambda: Mine(0.0, lambda logits_BC: float(logits_BC.detach().sum())), "cannot be captured as a CUDA graph"),
+        (lambda: ForeignModel("torchvision", "squeezenet1_1", 10, image_of(32, 3)).build(), "generators itself"),
+        (lambda: ForeignModel("torchvision", "resnet18", 10, image_of(32, 3)).build(), ""),
+    ],
+    ids=["draws nothing", "drops", "drops and waits", "waits", "a library's that drops", "a library's"],
+)
+def test_modules_of_others_are_captured_unless_they_draw_or_wait(
+    tmp_path: Path, module: Callable[[], nn.Module], note: str, compiled_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "FROM", compiled_from)
+    told, made = Notes(), recipe("small.cifar10", "batch=32", "passes=2", "path=kept")
+    run = frugalvit.train(made, model=module(), out=tmp_path / "run", data=noise(), device="cuda", display=told)
+    assert np.isfinite(run.summary["val_loss"]) and run.summary["nonfinite"] == 0
+    slow = [one for one in told.said if "slower than it could be" in one]
+    assert (len(slow) == 1 and note in slow[0]) if note else not slow
+    assert "generators" not in note or "torch.compile" not in slow[0]
+    assert torch.rand(1, device="cuda").isfinite()  # torch's generator has forgotten the capture
+
+
 def test_a_failing_compiler_is_said_and_gone_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "FROM", 0)
     monkeypatch.setattr(compiled, "OPTIONS", {"no_such_option": True})
@@ -126,6 +173,23 @@ def interrupted(made: Recipe, out: Path, step: int) -> Run:
 
 def convnet(*overrides: str) -> Recipe:
     return recipe("convnet.cifar10", "width=8", "stages=2", "depth=1", "batch=64", "log_every=1", *overrides)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "muon"])
+@pytest.mark.parametrize("compiled_from", [0, 10**9], ids=["compiled", "as it is"])
+def test_a_captured_convnet_computes_what_it_is_made_of(
+    optimizer: str, compiled_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "FROM", compiled_from)
+    made = convnet("passes=4", f"optimizer={optimizer}", "precision=fp32")
+    captured, plain = (prepare(made, noise(), place_for("cuda", "fp32")) for _ in range(2))
+    assert isinstance(plain.step, graph_step.GraphStep) and isinstance(captured.step, graph_step.GraphStep)
+    plain.step.tried = True  # and so never captured
+    np.testing.assert_allclose(losses(captured), losses(plain), rtol=0.01)
+    assert captured.step.graph is not None and not captured.step.notes
+    ours, theirs = captured.step.state.average, plain.step.state.average
+    assert ours is not None and theirs is not None
+    torch.testing.assert_close(ours.tensors, theirs.tensors, rtol=0.02, atol=5e-3)  # running statistics among them
 
 
 @pytest.mark.parametrize("compiled_from", [0, 10**9], ids=["compiled", "as it is"])

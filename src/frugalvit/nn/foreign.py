@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
@@ -49,9 +48,13 @@ class ForeignModel:
 
 
 class ForeignNetwork(Network):
-    """The other library's module, with named heads. What it drops at random in training, one draw decides."""
+    """The other library's module, with named heads. What it drops at random in training, one draw decides.
+
+    One that drew nothing the first time is taken to never draw: then nothing waits for the draw, and a step can be captured.
+    """
 
     first = "network"
+    drops = True  # until it is seen
     spec: ForeignModel
     network: nn.Module
 
@@ -68,7 +71,9 @@ class ForeignNetwork(Network):
     def forward(self, image_BCHW: Tensor, draws: Tensor | None = None) -> dict[str, Tensor]:
         """The logits_BC under "class". Without draws, torch's global generator decides as in the library itself."""
         self.refuse_misfits(image_BCHW, draws)
-        with decided_by(draws if self.training else None):
+        if draws is not None and self.training and self.drops:
+            outputs, self.drops = decided(self.network, image_BCHW, draws)
+        else:
             outputs = self.network(image_BCHW)
         return {"class": getattr(outputs, "logits", outputs)}  # torchvision's Inception returns auxiliary logits beside
 
@@ -92,17 +97,28 @@ class ForeignNetwork(Network):
         return ends[-1]
 
 
-@contextmanager
-def decided_by(draws_RB: Tensor | None) -> Iterator[None]:
-    """Inside, torch's global generators start from the draw, so that a step is a function of its draws; a thread at a time."""
-    if draws_RB is None:
-        yield
-        return
-    devices = [draws_RB.device] if draws_RB.device.type == "cuda" else []
+class OwnDraws(RuntimeError):
+    """Of a CUDA graph: what decides these draws would be read on the host."""
+
+
+@torch.compiler.disable  # generators are not traced
+def decided(network: nn.Module, image_BCHW: Tensor, draws_RB: Tensor) -> tuple[Any, bool]:
+    """What it says where torch's global generators start from a draw, so that a step is a function of its draws; whether it
+    drew. A thread at a time."""
+    device = draws_RB.device
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise OwnDraws("the model draws from torch's generators itself")
     seed = int(draws_RB[0, 0].double().item() * 2**53)
-    with SEEDING, torch.random.fork_rng(devices=devices):
+    with SEEDING, torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        yield
+        before = states(device)
+        outputs = network(image_BCHW)
+        return outputs, not all(map(torch.equal, before, states(device)))
+
+
+def states(device: torch.device) -> list[Tensor]:
+    """Of torch's global generators that a module on the device may draw from."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
 
 
 def from_timm(name: str, classes: int, image: Image) -> nn.Module:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from frugalvit.errors import FrugalError, SpecError, brief
-from frugalvit.nn.foreign import decided_by
+from frugalvit.nn.foreign import decided
 from frugalvit.nn.network import Network
 from frugalvit.nn.readout import is_tap
 from frugalvit.nn.shape import Image
@@ -50,19 +50,12 @@ class Wrapped(nn.Module):
         return torch.rand(self.draws, batch, generator=generator, device=None if generator is None else generator.device)
 
     def forward(self, image_BCHW: Tensor, draws: Tensor | None = None) -> dict[str, Tensor]:
-        decided = draws is not None and self.training and self.drops
-        outputs = self.decided(image_BCHW, draws) if decided else self.inner(image_BCHW)
+        if draws is not None and self.training and self.drops:
+            outputs, self.drops = decided(self.inner, image_BCHW, draws)
+        else:
+            outputs = self.inner(image_BCHW)
         outputs = outputs if isinstance(outputs, Mapping) else {"class": outputs}
         return {name: outputs[name] for name in self.answering or outputs} if not self.training else dict(outputs)
-
-    @torch.compiler.disable  # generators are not traced
-    def decided(self, image_BCHW: Tensor, draws_RB: Tensor) -> Any:
-        with decided_by(draws_RB):
-            before = states(draws_RB.device)
-            outputs = self.inner(image_BCHW)
-            after = states(draws_RB.device)
-        self.drops = not all(map(torch.equal, before, after))
-        return outputs
 
 
 def own_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -100,8 +93,3 @@ def logit_heads(outputs: Mapping[str, Tensor], classes: int) -> tuple[str, ...]:
         said = ", ".join(f"'{name}' of shape {shape}" for name, shape in shapes.items()) or "nothing"
         raise SpecError(f"of two pictures it returned {said}. Return logits of shape (2, {classes}).", path="model")
     return found
-
-
-def states(device: torch.device) -> list[Tensor]:
-    """Of torch's global generators that a module on the device may draw from."""
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]

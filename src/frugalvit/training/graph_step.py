@@ -23,6 +23,7 @@ from frugalvit.data.numbered import NumberedBatches
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.store_device import OneSize
 from frugalvit.errors import SpecError, interruptible
+from frugalvit.nn.foreign import OwnDraws
 from frugalvit.training import compiled
 from frugalvit.training.devices import Place
 from frugalvit.training.judgment import copies, judged, kept_where
@@ -215,7 +216,9 @@ class GraphStep(Step):
                 compiled.uncompile_layers(self.state.module)  # evaluation has other shapes
                 return
             except Exception as error:  # a compiler can fail in any way, and training must go on
-                reasons.append(f"torch.compile failed ({reason(error)})")
+                if not isinstance(error, OwnDraws):
+                    reasons.append(f"torch.compile failed ({reason(error)})")
+                end_capture(self.place.device)
                 self.prepared, self.terms, self.answers, self.judged, self.kept_where = plain
                 self.update_at_once = None
                 compiled.uncompile_layers(self.state.module)
@@ -225,6 +228,7 @@ class GraphStep(Step):
                 self.capture(before, side)
         except Exception as error:  # as can a capture, in what a model of the user's does
             reasons.append(f"the step cannot be captured as a CUDA graph ({reason(error)})")
+            end_capture(self.place.device)
             self.graph, self.update_at_once = None, None
             self.restore(before)
         if reasons:
@@ -271,6 +275,12 @@ class GraphStep(Step):
                 value.copy_(before[key])
             else:
                 value.zero_()
+
+
+def end_capture(device: torch.device) -> None:
+    """For torch's generator: one that failed leaves it believing that draws are recorded, and it refuses all others."""
+    generator = torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
+    generator.graphsafe_set_state(generator.clone_state())
 
 
 def reason(error: Exception) -> str:
