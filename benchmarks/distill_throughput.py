@@ -17,7 +17,7 @@ as FrugalViT trains, less what it records of a step (finite gradients, sums of l
 between the student's blocks is bf16 too (precision=bf16_stream); `fork`, a stream whose teacher answers on a second CUDA
 stream while the student computes.
 Teachers of ours: `own`, the zoo's; `timm`, timm's module. Forms: `given`, as it was opened; `quick`, its batch norms folded
-into bf16 convolutions with channels last (`training/teacher_networks.py`).
+into bf16 convolutions with channels last (`training/quick_teacher.py`).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from frugalvit.objective.distill import Distilled, HardLabel
 from frugalvit.objective.objective import Objective, Supervised
 from frugalvit.report.environment import short_commit
 from frugalvit.training.devices import Place, place_for
+from frugalvit.training.quick_teacher import quicken
 from frugalvit.training.teacher import Teacher
-from frugalvit.training.teacher_networks import quicken
 from kept import Kept
 from script import started
 
@@ -118,7 +118,7 @@ def opened(case: Case, network: nn.Module, form: str) -> Teacher:
     place = Place(case.device, "bf16")
     teacher = Teacher(network, pictures, pictures, classes, place, name=case.teacher, knows=CLASSES)
     if form == "quick":
-        quicken(teacher)
+        quicken(teacher, case.batch)
     return teacher
 
 

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 import torch
 
-from frugalvit.nn import add_norm, attention_gradient, biased_gelu, joined_thirds, short_attention
+from frugalvit.nn import add_norm, attention_gradient, biased_gelu, grouped_convolution, joined_thirds, short_attention
 from frugalvit.nn.fixed_depth import Kept
+from frugalvit.nn.fold import FoldedConvolution, GroupedConvolution
 
 SHAPES = (  # samples, tokens, heads, width of a head, whether no token sees itself
     (2, 65, 3, 16, False),
@@ -150,9 +151,29 @@ def norms() -> Iterator[tuple[str, float]]:
             yield f"{name} {what}", far(one, other.grad)
 
 
+def convolutions() -> Iterator[tuple[str, float]]:
+    grouped_convolution.wrap_triton = lambda kernel: kernel
+    for groups, into, leaving, side, stride, pads, rectifies in (
+        (2, 112, 112, 3, 1, (1, 1, 1, 1), True),
+        (3, 16, 32, 3, 2, (1, 1, 1, 1), False),
+        (2, 16, 16, 5, 2, (1, 2, 2, 1), True),
+        (4, 80, 48, 1, 1, (0, 0, 0, 0), False),
+    ):
+        x, bias = torch.randn(2, groups * into, 9, 11), torch.randn(groups * leaving)
+        weight = torch.randn(groups * leaving, into, side, side) / (into**0.5 * side)
+        given = FoldedConvolution(weight, bias, (stride, stride), (1, 1), groups, pads)
+        given.rectifies = rectifies
+        ours = GroupedConvolution(given)
+        told = ours.weight_GWIO, bias, ours.stride, ours.pads, rectifies
+        found = grouped_convolution.grouped_convolution._init_fn(x.permute(0, 2, 3, 1), *told)
+        wanted = given.double()(x.double())
+        assert found.permute(0, 3, 1, 2).shape == wanted.shape
+        yield f"convolution {groups} {into} {leaving} {side}", far(found.permute(0, 3, 1, 2), wanted)
+
+
 if __name__ == "__main__":
     found: dict[str, float] = {}
-    for kernels in (attentions, gradients_of_attention, gelus, thirds, norms):
+    for kernels in (attentions, gradients_of_attention, gelus, thirds, norms, convolutions):
         torch.manual_seed(0)  # so that a shape more of one changes nothing of the others
         found |= dict(kernels())
     print(json.dumps(found))

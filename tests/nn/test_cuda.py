@@ -1,4 +1,6 @@
-"""What only CUDA takes: talking heads in one pass, attention over few tokens, gradients of q, k and v, GELU with its bias."""
+"""What only CUDA takes: talking heads in one pass, attention over few tokens, gradients of q, k and v, GELU with its bias,
+convolutions in groups.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,22 @@ import math
 import pytest
 import torch
 
+from frugalvit.data.preprocess import Preprocess
 from frugalvit.nn import attention_paths, mlp, projection, trunk
 from frugalvit.nn.attention import Attention, MultiHead
+from frugalvit.nn.conv import SqueezeExcite
+from frugalvit.nn.conv_blocks import Bottleneck, Stem
+from frugalvit.nn.convnet import ConvNet, MeanMaps
+from frugalvit.nn.fold import GroupedConvolution
 from frugalvit.nn.init import Normal, Zeros
 from frugalvit.nn.linear import Dense
+from frugalvit.nn.map_norm import BatchNormalized
 from frugalvit.nn.mlp import Mlp
 from frugalvit.nn.score import HideSelf, LearnedScale, MixHeads
-from frugalvit.nn.shape import Shape
+from frugalvit.nn.shape import Image, Shape
+from frugalvit.training.devices import Place
+from frugalvit.training.quick_teacher import forms, quicken
+from frugalvit.training.teacher import Teacher
 from frugalvit.zoo.cait import cait
 from frugalvit.zoo.change import with_fixed_count_depth
 from frugalvit.zoo.deit import deit
@@ -278,3 +289,48 @@ def test_blocks_taken_together_train_as_blocks_in_a_row(
     for (name, one), other, third in zip(module.named_parameters(), rounded.parameters(), exact.parameters(), strict=True):
         far, allowed = relative(one.grad.double(), third.grad), relative(other.grad.double(), third.grad)
         assert far < 1.5 * allowed + 0.005, (name, far, allowed)
+
+
+# ------------------------------------------------------------------------------------------------ teachers with groups
+
+
+def grouped_network() -> torch.nn.Module:
+    blocks = [Bottleneck(96, 96, stride, groups=6, excite=SqueezeExcite()) for stride in (2, 1)]
+    blocks += [Bottleneck(224, 224, stride, groups=2) for stride in (2, 1)]
+    network = ConvNet(Stem(32, stride=2), tuple(blocks), MeanMaps(), 9, Image(48, 40)).build(seed=1).cuda().eval()
+    for one in network.modules():
+        if isinstance(one, BatchNormalized):
+            assert one.running_mean is not None and one.running_var is not None
+            one.running_mean.normal_(0, 0.4)
+            one.running_var.uniform_(0.3, 2)
+    return network
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_every_form_of_a_teacher_with_groups_answers_as_exactly_as_autocast(compiled: bool) -> None:
+    torch.manual_seed(0)
+    network, image_BCHW = grouped_network(), torch.randn(7, 3, 48, 40, device="cuda")
+    found = forms(network, torch.bfloat16)
+    assert [sum(isinstance(one, GroupedConvolution) for one in form.modules()) for form in found] == [0, 0, 4]
+    with torch.no_grad():
+        wanted_BC = copy.deepcopy(network).double()(image_BCHW.double())["class"]
+        with torch.autocast("cuda", torch.bfloat16):
+            plain, *quicker = (
+                (torch.compile(form) if compiled else form)(image_BCHW)["class"].double() for form in (network, *found)
+            )
+    allowed = 1.5 * (plain - wanted_BC).norm()
+    assert 0 < allowed < 0.1 * wanted_BC.norm()
+    assert all((one - wanted_BC).norm() < allowed for one in quicker)
+
+
+def test_a_quickened_teacher_with_groups_has_one_form_and_keeps_it() -> None:
+    pictures = Preprocess(48, 40, (0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
+    place, classes = Place(torch.device("cuda"), "bf16"), tuple(map(str, range(9)))
+    teacher = Teacher(grouped_network(), pictures, pictures, classes, place, name="groups", knows=9)
+    image_BCHW = torch.randn(5, 3, 48, 40, device="cuda")
+    before = teacher(image_BCHW)["logits"]
+    quicken(teacher, 5)
+    kept = teacher.network
+    quicken(teacher, 5)
+    assert teacher.network is kept and not any(isinstance(one, BatchNormalized) for one in kept.modules())
+    torch.testing.assert_close(teacher(image_BCHW)["logits"], before, rtol=0.1, atol=0.05)

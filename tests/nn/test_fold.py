@@ -20,8 +20,9 @@ from frugalvit.nn.map_norm import BatchNorm, BatchNormalized
 from frugalvit.nn.shape import Image, MapShape
 from frugalvit.teaching import open_teacher
 from frugalvit.training.devices import Place
+from frugalvit.training.quick_teacher import channels_first, quick, quicken
 from frugalvit.training.teacher import ReadyTeacher, Teacher
-from frugalvit.training.teacher_networks import Members, quick, quicken
+from frugalvit.training.teacher_networks import Members
 
 NORMS = (BatchNormalized, nn.BatchNorm2d)
 PICTURES = Preprocess(20, 28, (0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
@@ -86,6 +87,23 @@ def test_every_block_of_ours_answers_the_same_without_its_norms() -> None:
     )
     agree(network, after, torch.randn(2, 3, 20, 28, dtype=torch.float64))
     agree(network.float(), after.float(), torch.randn(2, 3, 20, 28), within=1e-4)
+
+
+def test_rectifiers_behind_folded_norms_are_folded_too() -> None:
+    network = toy().double()
+    after = folded(network)
+    rectifying = [path for path, one in after.named_modules() if isinstance(one, FoldedConvolution) and one.rectifies]
+    first = ["stem.branch.conv1", "layers.0.branch.conv1", "layers.1.branch.conv1"]  # what follows a sum stays behind it
+    assert rectifying == [*first, *(f"layers.{place}.branch.conv{number}" for place in (2, 3) for number in (1, 2))]
+    assert count(network, nn.ReLU) - count(after, nn.ReLU) == len(rectifying)
+    agree(network, after, torch.randn(2, 3, 20, 28, dtype=torch.float64))
+
+
+def test_channels_first_answer_the_same() -> None:
+    network = toy()
+    after = channels_first(quick(network, None))
+    assert all(one.weight.is_contiguous() and not one.single for one in after.modules() if isinstance(one, FoldedConvolution))
+    agree(network, after, torch.randn(2, 3, 20, 28), within=1e-4)
 
 
 @pytest.mark.parametrize("name", ["timm:resnet10t", "timm:regnety_002"])

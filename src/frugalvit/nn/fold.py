@@ -18,6 +18,7 @@ from torch.nn.functional import conv2d, linear, pad
 from frugalvit.errors import SpecError
 from frugalvit.nn.conv import Kernel, Pads, StandardizedKernel
 from frugalvit.nn.foreign import ForeignNetwork
+from frugalvit.nn.kernels import ROUNDED, has_kernel
 from frugalvit.nn.map_norm import BatchNormalized
 from frugalvit.nn.network import Network
 
@@ -38,11 +39,12 @@ def folded(network: nn.Module) -> nn.Module:
         if foldable(conv, norm) and times[id(conv)] == times[id(norm)] == 1:
             put(network, conv_path, both(conv, norm))
             put(network, norm_path, rest(norm))
+    rectify(network)
     return network
 
 
 class FoldedConvolution(nn.Module):
-    """A convolution with a bias, in the precision of its weights.
+    """A convolution with a bias, in the precision of its weights; negative sums become zeros where it `rectifies`.
 
     One that sees single pixels is a matrix product, which adds its bias on the way. To what other convolutions leave, PyTorch
     adds the bias in a pass of its own on CUDA.
@@ -64,18 +66,57 @@ class FoldedConvolution(nn.Module):
         self.dilation = dilation
         self.groups = groups
         self.pads = pads
+        self.rectifies = False
         single = weight_OIHW.shape[2:] == (1, 1) and stride == (1, 1) and not any(pads)
         self.single = single and groups == 1
 
     def forward(self, x_BCHW: Tensor) -> Tensor:
         x_BCHW = x_BCHW.to(self.weight.dtype)
         if self.single:
-            return linear(x_BCHW.permute(0, 2, 3, 1), self.weight.flatten(1), self.bias).permute(0, 3, 1, 2)
+            x_BHWC = x_BCHW.permute(0, 2, 3, 1)
+            y_RO = self.product(x_BHWC.reshape(-1, x_BHWC.shape[3]))  # rows: of others torch adds the bias in a pass of its own
+            return y_RO.unflatten(0, x_BHWC.shape[:3]).permute(0, 3, 1, 2)
         left, right, top, bottom = self.pads
         padding = (top, left)
         if left != right or top != bottom:
             x_BCHW, padding = pad(x_BCHW, self.pads), (0, 0)
-        return conv2d(x_BCHW, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        y_BCHW = conv2d(x_BCHW, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return y_BCHW.relu() if self.rectifies else y_BCHW
+
+    def product(self, x_RI: Tensor) -> Tensor:
+        weight_OI = self.weight.flatten(1)
+        if self.rectifies and x_RI.is_cuda and not torch.compiler.is_compiling():
+            return torch._addmm_activation(self.bias, x_RI, weight_OI.t())  # rectified on the way, too
+        y_RO = linear(x_RI, weight_OI, self.bias)
+        return y_RO.relu() if self.rectifies else y_RO
+
+
+class GroupedConvolution(nn.Module):
+    """A `FoldedConvolution` in groups, by a kernel of ours on CUDA: channels last, 16 bits."""
+
+    weight_GWIO: Tensor
+
+    def __init__(self, given: FoldedConvolution):
+        super().__init__()
+        self.stride, self.pads, self.rectifies = given.stride[0], list(given.pads), given.rectifies
+        weight_GOIW = given.weight.detach().unflatten(0, (given.groups, -1)).flatten(3)
+        self.register_buffer("weight_GWIO", weight_GOIW.permute(0, 3, 2, 1).contiguous())
+        self.bias = given.bias
+
+    def forward(self, x_BCHW: Tensor) -> Tensor:
+        x_BHWC = x_BCHW.to(self.weight_GWIO.dtype).permute(0, 2, 3, 1)
+        given = x_BHWC, self.weight_GWIO, self.bias, self.stride, self.pads, self.rectifies
+        return torch.ops.frugalvit.grouped_convolution(*given).permute(0, 3, 1, 2)
+
+    @staticmethod
+    def fits(given: FoldedConvolution) -> bool:
+        """Whether it pays: groups as wide as what tensor cores multiply, and square windows."""
+        weight_OIHW, groups = given.weight, given.groups
+        square = weight_OIHW.shape[2] == weight_OIHW.shape[3] and given.stride[0] == given.stride[1]
+        widths = weight_OIHW.shape[1], len(weight_OIHW) // groups
+        fine = all(width % 16 == 0 and width <= 128 for width in widths)
+        rounded = weight_OIHW.is_cuda and weight_OIHW.dtype in ROUNDED
+        return groups > 1 and square and given.dilation == (1, 1) and fine and rounded and has_kernel("grouped_convolution")
 
 
 # ------------------------------------------------------------------------------------------------ who stands behind whom
@@ -88,6 +129,17 @@ def in_sequences(network: nn.Module) -> Iterator[tuple[str, str]]:
             for (first, conv), (second, norm) in pairwise(parent._modules.items()):
                 if isinstance(conv, Kernel) and isinstance(norm, BatchNormalized):
                     yield f"{path}.{first}".lstrip("."), f"{path}.{second}".lstrip(".")
+
+
+def rectify(network: nn.Module) -> None:
+    """Rectifiers that follow a folded convolution in a plain sequence become a part of it."""
+    for parent in [one for one in network.modules() if type(one) is nn.Sequential]:
+        items = list(parent._modules.items())
+        for (_, conv), (_, norm), (name, activation) in zip(items, items[1:], items[2:], strict=False):
+            gone = type(norm) is nn.Identity and type(activation) is nn.ReLU and not hooked(activation)
+            if isinstance(conv, FoldedConvolution) and gone:
+                conv.rectifies = True
+                setattr(parent, name, nn.Identity().eval())
 
 
 def in_trace(network: nn.Module) -> Iterator[tuple[str, str]]:

@@ -29,12 +29,12 @@ from frugalvit.training.devices import Place
 from frugalvit.training.judgment import copies, judged, kept_where
 from frugalvit.training.one_bit import has_binary_maps
 from frugalvit.training.prepared import Prepared
+from frugalvit.training.quick_teacher import quicken
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.schedule import Clock
 from frugalvit.training.state import State
 from frugalvit.training.step import Step, changing_buffers, terms_of, total_norm
 from frugalvit.training.teacher import Teacher
-from frugalvit.training.teacher_networks import quicken
 from frugalvit.training.update import Update, fits
 
 WARM = 3  # steps before a capture, in which libraries choose their kernels
@@ -195,7 +195,7 @@ class GraphStep(Step):
         """Capture the step: compiled where that pays, as it is where the compiler fails, not at all where the capture does."""
         self.tried = True
         if self.teacher is not None and self.filed is None:
-            quicken(self.teacher)
+            quicken(self.teacher, self.recipe.batch)
         before = self.snapshot()
         side = torch.cuda.Stream(self.place.device)  # of all attempts: gradients gather on the one where they did at first
         plain = self.prepared, self.terms, self.answers, self.judged, self.kept_where

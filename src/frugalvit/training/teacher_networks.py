@@ -1,7 +1,4 @@
-"""What can stand inside a teacher beside our own models: other teachers, modules and functions of the user's, ONNX files.
-
-And how a teacher with convolutions answers sooner on CUDA.
-"""
+"""What can stand inside a teacher beside our own models: other teachers, modules and functions of the user's, ONNX files."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from frugalvit.errors import SpecError, WeightsError, suggestion
-from frugalvit.nn.fold import FoldedConvolution, folded
 from frugalvit.nn.foreign import imported
 from frugalvit.training.devices import Place
 from frugalvit.training.teacher import Gives, Teacher, digest_of
@@ -137,37 +133,3 @@ def session(path: Path, place: Place) -> Any:
     except Exception as error:  # its errors have no common class
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
         raise WeightsError(f"onnxruntime cannot open it ({reason}).", path=str(path)) from error
-
-
-# ------------------------------------------------------------------------------------------------ sooner
-
-
-def quicken(teacher: Teacher) -> None:
-    """Fold the batch norms of a teacher into its convolutions, and keep these as CUDA reads them: rounded, channels last.
-
-    Its answers change by rounding alone. Functions, ONNX files and networks without batch norms stay as they are, and so does
-    all when it is asked for again: a CUDA graph may hold it. Its fingerprint becomes another, so ask for that before.
-    """
-    for one in [each for each in teacher.modules() if isinstance(each, Teacher)]:
-        if isinstance(one.network, Members) or not one.captured:
-            continue
-        if isinstance(one.network, Answering):
-            assert isinstance(one.network.answer, nn.Module)
-            one.network.answer = quick(one.network.answer, one.precision)
-        else:
-            one.network = quick(one.network, one.precision)
-
-
-def quick(network: nn.Module, precision: torch.dtype | None) -> nn.Module:
-    """A copy with folded norms, in that precision or that of its weights. Where there is nothing to fold, the same network."""
-    if has_folded(network):
-        return network
-    after = folded(network)
-    for one in after.modules():
-        if isinstance(one, FoldedConvolution):  # autocast would round in every step
-            one.to(precision or one.weight.dtype).to(memory_format=torch.channels_last)
-    return after if has_folded(after) else network
-
-
-def has_folded(network: nn.Module) -> bool:
-    return any(isinstance(one, FoldedConvolution) for one in network.modules())
