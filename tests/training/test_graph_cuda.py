@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -121,12 +122,33 @@ def test_modules_of_others_are_captured_unless_they_draw_or_wait(
     assert torch.rand(1, device="cuda").isfinite()  # torch's generator has forgotten the capture
 
 
+def failing(module: object, example: object) -> NoReturn:
+    raise RuntimeError("no compiler here")
+
+
 def test_a_failing_compiler_is_said_and_gone_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "FROM", 0)
-    monkeypatch.setattr(compiled, "OPTIONS", {"no_such_option": True})
+    monkeypatch.setattr(compiled, "OPTIONS", ({"no_such_option": True}, {}))
     training = prepare(small("path=kept", "passes=4"), noise(), place_for("cuda", "auto"))
     assert len(losses(training, 3)) == 3 and isinstance(training.step, graph_step.GraphStep)
     assert training.step.graph is not None and "torch.compile failed" in training.step.notes[0]
+
+
+def test_where_a_compiler_fails_with_an_option_it_is_left_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[compiled.Options] = []
+    compiling = compiled.compiled
+
+    def picky(function: Callable[..., Any], options: compiled.Options, *, whole: bool) -> Callable[..., Any]:
+        given.append(options)
+        if options:
+            return torch.compile(function, backend=failing, dynamic=False)
+        return compiling(function, options, whole=whole)
+
+    monkeypatch.setattr(compiled, "FROM", 0)
+    monkeypatch.setattr(compiled, "compiled", picky)
+    training = prepare(small("path=kept", "passes=4"), noise(), place_for("cuda", "auto"))
+    assert len(losses(training, 3)) == 3 and isinstance(training.step, graph_step.GraphStep)
+    assert training.step.graph is not None and not training.step.notes and given[-1] == {}
 
 
 def test_seeds_at_once_are_bit_for_bit_what_each_is_alone(tmp_path: Path) -> None:

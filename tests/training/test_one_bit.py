@@ -80,7 +80,7 @@ def test_their_twins_have_as_many_operations() -> None:
 
 def test_layers_are_compiled_by_themselves_and_can_be_left_as_they_were() -> None:
     module = module_of()
-    compiled.compile_layers(module)
+    compiled.compile_layers(module, {})
     assert all(layer._compiled_call_impl is not None for layer in module.layers)
     compiled.uncompile_layers(module)
     assert all(layer._compiled_call_impl is None for layer in module.layers)

@@ -13,27 +13,29 @@ from frugalvit.training.teacher import Teacher
 
 FROM = 3000  # steps of a training; compiling takes the better part of a minute, and must be earned
 WHOLE = 50_000_000  # parameters of a teacher up to which it is compiled in one piece; a RegNetY-16GF would take minutes
-OPTIONS: dict[str, Any] = {"combo_kernels": True}  # small kernels that do not wait for each other become one
+Options = dict[str, Any]  # of torch.compile
+# small kernels that do not wait for each other become one; where Triton cannot compile one of those, each by itself
+OPTIONS: tuple[Options, ...] = ({"combo_kernels": True}, {})
 VARIANTS = 64  # of one function: a search trains dozens of recipes in a process, and torch would stop at eight
 
 
-def compiled(function: Callable[..., Any], whole: bool) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any], options: Options, *, whole: bool) -> Callable[..., Any]:
     """The function for inputs of one shape; in one graph where it must be whole."""
-    return torch.compile(function, dynamic=False, fullgraph=whole, options=OPTIONS)
+    return torch.compile(function, dynamic=False, fullgraph=whole, options=options)
 
 
-def compiled_teacher(teacher: Teacher) -> Callable[[Tensor], dict[str, Tensor]]:
+def compiled_teacher(teacher: Teacher, options: Options) -> Callable[[Tensor], dict[str, Tensor]]:
     """A large one layer by layer, so that equal layers are compiled once: 7 times for the 18 of RegNetY-16GF."""
     if sum(one.numel() for one in teacher.parameters()) <= WHOLE:
-        return compiled(teacher, whole=False)
-    compile_layers(teacher)
+        return compiled(teacher, options, whole=False)
+    compile_layers(teacher, options)
     return teacher
 
 
-def compile_layers(module: nn.Module) -> None:
+def compile_layers(module: nn.Module, options: Options) -> None:
     """Each by itself; equal ones are compiled once."""
     for layer in layers_of(module):
-        layer.compile(dynamic=False, options=OPTIONS)
+        layer.compile(dynamic=False, options=options)
 
 
 def uncompile_layers(module: nn.Module) -> None:

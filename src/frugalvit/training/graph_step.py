@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._dynamo.exc import TorchDynamoException
 from torch.utils.data import Dataset
 
 from frugalvit.data.ahead import ahead
@@ -199,30 +200,23 @@ class GraphStep(Step):
         before = self.snapshot()
         side = torch.cuda.Stream(self.place.device)  # of all attempts: gradients gather on the one where they did at first
         plain = self.prepared, self.terms, self.answers, self.judged, self.kept_where
-        reasons = []
-        if self.clock.total >= compiled.FROM:
+        reasons: list[str] = []
+        for options in compiled.OPTIONS if self.clock.total >= compiled.FROM else ():
             try:
                 with interruptible(), torch._dynamo.config.patch(recompile_limit=compiled.VARIANTS):
-                    self.prepared = compiled.compiled(self.prepared, whole=True)
-                    if has_binary_maps(self.state.module):  # a whole one takes minutes: each map is a dozen operations
-                        compiled.compile_layers(self.state.module)
-                    else:
-                        self.terms = compiled.compiled(self.terms, whole=False)
-                    self.judged = compiled.compiled(self.judged, whole=True)
-                    self.kept_where = compiled.compiled(self.kept_where, whole=True)
-                    if self.teacher is not None and self.filed is None:
-                        self.answers = compiled.compiled_teacher(self.teacher)
+                    self.compile(options)
                     self.capture(before, side)
                 compiled.uncompile_layers(self.state.module)  # evaluation has other shapes
                 return
             except Exception as error:  # a compiler can fail in any way, and training must go on
-                if not isinstance(error, OwnDraws):
-                    reasons.append(f"torch.compile failed ({reason(error)})")
-                end_capture(self.place.device)
+                reasons = [] if isinstance(error, OwnDraws) else [f"torch.compile failed ({reason(error)})"]
                 self.prepared, self.terms, self.answers, self.judged, self.kept_where = plain
                 self.update_at_once = None
                 compiled.uncompile_layers(self.state.module)
                 compiled.forget(self.teacher)
+                end_capture(self.place.device)
+                if not isinstance(error, TorchDynamoException):  # no option's fault
+                    break
         try:
             with interruptible():
                 self.capture(before, side)
@@ -233,6 +227,18 @@ class GraphStep(Step):
             self.restore(before)
         if reasons:
             self.notes.append(f"slower than it could be: {'; '.join(reasons)}")
+
+    def compile(self, options: compiled.Options) -> None:
+        """All of the step but the update, which libraries have kernels for, or we."""
+        self.prepared = compiled.compiled(self.prepared, options, whole=True)
+        if has_binary_maps(self.state.module):  # a whole one takes minutes: each map is a dozen operations
+            compiled.compile_layers(self.state.module, options)
+        else:
+            self.terms = compiled.compiled(self.terms, options, whole=False)
+        self.judged = compiled.compiled(self.judged, options, whole=True)
+        self.kept_where = compiled.compiled(self.kept_where, options, whole=True)
+        if self.teacher is not None and self.filed is None:
+            self.answers = compiled.compiled_teacher(self.teacher, options)
 
     def capture(self, before: dict[Any, Tensor], side: torch.cuda.Stream) -> None:
         """Warm up, put everything back as it was, and record the step."""
