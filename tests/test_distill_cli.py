@@ -33,6 +33,28 @@ def test_a_teacher_is_trained_and_then_a_student(tmp_path: Path, monkeypatch: py
     assert "val_top1_distill" not in again["student"] and "teacher" not in again
 
 
+def test_several_teachers_answer_together(tmp_path: Path) -> None:
+    few = ["dim=16", "depth=1", "duration=Steps(3)", "schedule.warmup=Steps(1)", "--quiet"]
+    runs = [str(tmp_path / name) for name in "ab"]
+    for seed, out in enumerate(runs):
+        CliRunner().invoke(app, ["train", "vit.digits", f"seed={seed}", "--out", out, *few], catch_exceptions=False)
+    both = ["--teacher", runs[0], "--teacher", runs[1]]
+    words = ["--student", "vit.digits", "--out", str(tmp_path / "taught"), "--least", "0", *few]
+    called(*both, *words, "teaching.teacher.rule=mean_probabilities")
+    teacher = json.loads((tmp_path / "taught" / "student" / "recipe.json").read_text())["teaching"]["teacher"]
+    assert [one["path"] for one in teacher["members"]] == runs and teacher["rule"] == "mean_probabilities"
+    with pytest.raises(SpecError, match=r"--teacher digits\.resnet: a recipe is not trained for several teachers"):
+        called(*both, "--teacher", "digits.resnet", *words)
+
+
+@pytest.mark.parametrize(
+    "twice", [["--seeds", "0", "--seeds", "1"], ["--out", "a", "--out=b"], ["--way", "hard", "--way", "soft"]]
+)
+def test_an_option_that_takes_one_value_is_refused_twice(twice: list[str]) -> None:
+    with pytest.raises(SpecError, match=rf"{twice[0]}: is given more than once\. Say which one is meant"):
+        called("--teacher", "digits.resnet", "--student", "vit.digits", *twice, "--quiet", "--quiet")
+
+
 def test_several_students_of_one_teacher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("frugalvit.recipes.digits.resnet.__kwdefaults__", dict(epochs=1, batch=64, lr=2e-3, channels=16))
     few = ["dim=16", "depth=1", "duration=Steps(3)", "schedule.warmup=Steps(1)", "--least", "0", "--quiet", "--device", "cpu"]

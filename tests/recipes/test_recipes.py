@@ -11,9 +11,12 @@ import pytest
 import torch
 from tests.test_cli import good
 
+from frugalvit.errors import SpecError
+from frugalvit.nn.foreign import ForeignModel
 from frugalvit.outline import flatten
 from frugalvit.recipes.find import functions, recipe
 from frugalvit.spec import decode, encode
+from frugalvit.training.optimizer import AdamW
 from frugalvit.training.recipe import Recipe, preprocess_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipes"
@@ -70,3 +73,16 @@ def test_a_docstring_has_the_command_that_runs_its_recipe(name: str) -> None:
 
 def test_all_recipes_are_listed() -> None:
     assert sorted(json.loads(good("list", "recipes", "--json"))) == NAMES
+
+
+@pytest.mark.parametrize("name", ["timm:resnet10t", "torchvision:resnet18"])
+def test_one_s_own_pictures_by_a_model_of_another_library(name: str) -> None:
+    made = recipe("transfer.folder", f"model={name}", "image=64")
+    assert isinstance(made.model, ForeignModel) and isinstance(made.optimizer, AdamW) and made.optimizer.layer_decay == 1.0
+    with pytest.raises(SpecError, match=r"there is no parameter 'drop_path'"):
+        recipe("transfer.folder", f"model={name}", "drop_path=0.2")
+
+
+def test_stochastic_depth_on_one_s_own_pictures_is_a_tenth_unless_it_is_given() -> None:
+    by_rate = {word: recipe("transfer.folder", *word) for word in ((), ("drop_path=0.1",), ("drop_path=0.0",))}
+    assert by_rate[()] == by_rate["drop_path=0.1",] != by_rate["drop_path=0.0",]

@@ -46,10 +46,15 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 
 
 class OfSettings(TyperCommand):
-    """A verb that takes name=value: whoever writes --name is told so."""
+    """A verb that takes name=value: whoever writes --name is told so. An option that takes one value is given once."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
+            _, _, order = self.make_parser(ctx).parse_args(list(args))
+            again = {id(one): one for place, one in enumerate(order) if one in order[:place]}
+            for one in again.values():
+                if one.param_type_name == "option" and not (one.multiple or one.is_flag):  # type: ignore[attr-defined]
+                    raise SpecError("is given more than once. Say which one is meant.", path=max(one.opts, key=len))
             return super().parse_args(ctx, args)
         except Exception as error:  # of click, which some versions of typer have copied and others import
             if type(error).__name__ == "NoSuchOption":

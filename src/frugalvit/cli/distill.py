@@ -30,20 +30,18 @@ from frugalvit.errors import SpecError, whole_number
 if TYPE_CHECKING:
     from frugalvit.report.progress import Display
     from frugalvit.run import Run
-    from frugalvit.training.teacher import OnnxTeacher, RunTeacher, ZooTeacher
+    from frugalvit.training.teacher import Ensemble, OnnxTeacher, RunTeacher, ZooTeacher
+
+
+TEACHER = "A run folder, a recipe (trained first), an exported .onnx file, or a model: regnety_160, timm:resnet50."
+TEACHER += " Several together: once for each."
 
 
 @app.command(cls=OfSettings)
 def distill(
     context: typer.Context,
     overrides: Overrides = None,
-    teacher: Annotated[
-        str,
-        typer.Option(
-            "--teacher",
-            help="A run folder, a recipe (trained first), an exported .onnx file, or a model: regnety_160, timm:resnet50.",
-        ),
-    ] = "",
+    teacher: Annotated[list[str] | None, typer.Option("--teacher", help=TEACHER)] = None,
     student: Annotated[str, typer.Option("--student", help="The student's recipe: see `list recipes`.")] = "",
     way: Annotated[
         str, typer.Option("--way", help="token or soft_token (one of its own learns), hard or soft (the class head does).")
@@ -74,7 +72,8 @@ def distill(
     from frugalvit.seeds import refuse_seeds
     from frugalvit.training.teacher import Teaching
 
-    for name, given in (("--teacher", teacher), ("--student", student), ("--out", out)):
+    teachers = [one for one in teacher or [] if one]
+    for name, given in (("--teacher", teachers), ("--student", student), ("--out", out)):
         if not given:
             raise SpecError("is needed, as in --teacher digits.resnet --student vit.digits --out runs/taught.", path=name)
     assert out is not None
@@ -86,10 +85,10 @@ def distill(
     refuse_folder_of_seeds(context, out / "student")
     display = display_for(sys.stderr, "quiet" if quiet else "auto")
     refuse_recipe_of_own_parts(student)
-    made = taught(recipe(student, *rest), Teaching(named(teacher, out), least), way)  # type: ignore[arg-type]
+    made = taught(recipe(student, *rest), Teaching(together(teachers, out), least), way)  # type: ignore[arg-type]
     made = override(made, *about)
     with resumable(out):
-        first = trained_teacher(teacher, out, data, resume, device, workers, display)
+        first = trained_teacher(teachers[0], out, data, resume, device, workers, display)
         if seeds is not None:
             if not as_json:
                 tell_teacher(first)
@@ -136,6 +135,19 @@ def is_recipe(teacher: str) -> bool:
     from frugalvit.recipes.find import functions
 
     return teacher in functions()
+
+
+def together(teachers: list[str], out: Path) -> RunTeacher | ZooTeacher | OnnxTeacher | Ensemble:
+    """The one who teaches, or all of them: the mean of their logits."""
+    from frugalvit.training.teacher import Ensemble
+
+    if len(teachers) == 1:
+        return named(teachers[0], out)
+    for one in teachers:
+        if is_recipe(one):
+            cure = f"Train it first, `frugalvit train {one} --out runs/teacher`, and give that folder."
+            raise SpecError(f"a recipe is not trained for several teachers. {cure}", path=f"--teacher {one}")
+    return Ensemble(tuple(named(one, out) for one in teachers))
 
 
 def named(teacher: str, out: Path) -> RunTeacher | ZooTeacher | OnnxTeacher:

@@ -107,19 +107,22 @@ def folder(
     epochs: int = 30,
     batch: int = 64,
     lr: float = 5e-4,
-    drop_path: float | None = 0.1,
+    drop_path: float | None = None,
 ) -> Recipe:
     """Your own pictures, a folder a class: lower blocks learn slower (0.75 a block), crops are mild, labels are smoothed.
 
     frugalvit train transfer.folder --init deit_tiny_patch16_224 --data PICTURES --out runs/mine
-    Ours, not a paper's. Without --init it trains from scratch, which wants many pictures.
+    Ours, not a paper's. Without --init it trains from scratch, which wants many pictures. `drop_path` is 0.1 where it is not
+    given; models of other libraries (`model=timm:resnet18`) have none, and all of their layers learn at the same rate.
     """
-    spec = replace(named(model, image=image, patch=patch, drop_path=drop_path), classes=None)
+    others = ":" in model
+    drop = 0.1 if drop_path is None and not others else drop_path
+    spec = replace(named(model, image=image, patch=patch, drop_path=drop), classes=None)
     return Recipe(
         model=spec,
         data=Data(ImageFolder(), Augment((ResizedCrop(area=(0.35, 1.0)), Flip()))),
         objective=every_head(spec, 0.1),
-        optimizer=AdamW(lr, per=512, weight_decay=0.05, layer_decay=0.75),
+        optimizer=AdamW(lr, per=512, weight_decay=0.05, layer_decay=1.0 if others else 0.75),
         schedule=Cosine(Fraction(0.1)),
         duration=Epochs(epochs),
         batch=batch,
