@@ -439,3 +439,9 @@ def test_labels_of_one_byte_need_no_names(tmp_path: Path) -> None:
     np.save(tmp_path / "train_images.npy", np.zeros((6, 4, 4), dtype=np.uint8))
     np.save(tmp_path / "train_labels.npy", np.array([0, 1, 2, 0, 1, 2], dtype=np.uint8))
     assert ArrayFolder(0.0).open("train", tmp_path).classes == ("0", "1", "2")
+
+
+@pytest.mark.parametrize("images", [np.zeros((4, 8, 8)), np.zeros((4, 8, 8), np.float32), np.zeros((4, 8, 8), np.int64)])
+def test_arrays_of_other_numbers_than_bytes_are_refused_at_once(images: np.ndarray) -> None:
+    with pytest.raises(DataError, match=rf"mine: pictures of type {images.dtype}\. Give uint8 values, 0 to 255"):
+        Arrays(images, np.zeros(4, int), ["a"], "mine")

@@ -353,6 +353,11 @@ def test_the_verb_says_what_it_wrote(tmp_path: Path, two_headed: Classifier, mon
         (["export", "nowhere", "--origin", "onnx"], "SpecError: --out: where to? Say --out FILE.onnx."),
         (["export", "nowhere", "--origin", "onnx", "--out", "x.onnx"], "WeightsError: nowhere: there is no such file"),
         (["import", "resnet18", "--init", "x.onnx", "--origin", "onnx"], "SpecError: --origin: an ONNX file is a computation"),
+        (["import", "resnet18", "--init", "x.onnx", "--out", "x"], "SpecError: --init: an ONNX file is a computation"),
+        (
+            ["export", "nowhere", "--origin", "onx", "--out", "x"],
+            "SpecError: --origin: nothing is written for 'onx'. Did you mean",
+        ),
     ],
     ids=str,
 )

@@ -286,6 +286,18 @@ def tampered(classifier: Classifier, name: str, precision: Precision) -> PackedM
     return made
 
 
+def rounded_away(classifier: Classifier, name: str = "", precision: Precision = "single") -> PackedModel:
+    return (tampered if precision == "half" else packed_model)(classifier, name, precision)
+
+
+def test_where_sixteen_bits_are_to_blame_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier, image_BHWC, _ = trained(FLAT)
+    monkeypatch.setattr(verify, "packed_model", rounded_away)
+    with pytest.raises(WeightsError, match=r"Nothing was written\. Without --half it would answer as trained: leave that out"):
+        pack(classifier, tmp_path / "a.fvit", image_BHWC=image_BHWC, precision="half")
+    pack(classifier, tmp_path / "a.fvit", image_BHWC=image_BHWC)
+
+
 def test_a_program_that_answers_otherwise_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     classifier, image_BHWC, _ = trained(FLAT)
     monkeypatch.setattr(verify, "packed_model", tampered)

@@ -53,7 +53,7 @@ def test_a_value_out_of_range_is_told_by_its_word(name: str) -> None:
         (("drop_path=1.5",), "drop_path: a drop rate of 1.5 is not a probability below 1. Use 0 to 0.99."),
         (("depth=4", "drop_path=1.5", "mixed=2"), "drop_path: a drop rate of 1.5 is not a probability below 1. Use 0 to 0.99."),
         (("passes=0", "batch=64"), "passes: a training of 0 epochs. Use a number above 0."),
-        (("passes=-1",), "passes: a length of -1 epochs. Use a number above 0, or 0 where none will do."),
+        (("passes=-1",), "passes: a length of -1 epochs. Use 0 or more; of a whole training, 1 or more."),
         (("data.mix.probability=2",), "data.mix.probability: 2.0 is not a probability. Use 0 to 1."),
         (("duration=Fraction(2)",), "duration.share: a share of 2 of the training. Use 0 to 1."),
     ],

@@ -80,7 +80,9 @@ def test_create_refuses_a_folder_with_a_run_and_names_both_ways_out(tmp_path: Pa
         new(tmp_path / "run")
     with RunFolder.resume(tmp_path / "run", RECIPE) as run:
         run.append({"step": 1})
-    with pytest.raises(DataError, match=r"run: holds a run already\. Use --resume to continue it, or another --out\."):
+    with pytest.raises(
+        DataError, match=r"run: holds a run already\. Use --resume \(in Python resume=True\) to continue it, or another --out\."
+    ):
         new(tmp_path / "run")
 
 

@@ -162,7 +162,9 @@ def test_resume_without_a_checkpoint_starts_at_step_0(tmp_path: Path, whole: Pat
 
 def test_an_existing_run_is_not_overwritten(whole: Path) -> None:
     before = trace(whole)
-    with pytest.raises(DataError, match=r"run: holds a run already\. Use --resume to continue it, or another --out"):
+    with pytest.raises(
+        DataError, match=r"run: holds a run already\. Use --resume \(in Python resume=True\) to continue it, or another --out"
+    ):
         train(tiny(), out=whole, device="cpu")
     assert trace(whole) == before
 

@@ -4,10 +4,13 @@ import functools
 import hashlib
 import http.server
 import json
+import socket
 import threading
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import timm
@@ -221,6 +224,29 @@ def test_a_hub_name_offline_says_what_to_place_where(tmp_path: Path) -> None:
     with pytest.raises(WeightsError) as error:
         fetch("hf-hub:me/mine")
     assert f"place them in {tmp_path / 'hub' / 'models--me--mine' / 'snapshots' / 'placed'}" in str(error.value)
+
+
+def test_a_host_without_an_address_is_not_asked_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    asked: list[bool] = []
+
+    def downloaded(repository: str, file: str, *, revision: str | None, local_files_only: bool) -> str:
+        asked.append(local_files_only)
+        raise OSError("not here")
+
+    def unknown(host: str | None, port: object) -> NoReturn:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", downloaded)
+    monkeypatch.setattr(urllib.request, "getproxies", dict)
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(WeightsError, match=r"cannot be downloaded \([\w.]+: Name or service not known\)\. Fetch config\.json"):
+        fetch("hf-hub:me/mine")
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, port: [])
+    with pytest.raises(WeightsError, match=r"cannot be downloaded \(not here\)"):
+        fetch("hf-hub:me/mine")
+    assert asked == [True, False]
 
 
 @pytest.mark.parametrize("text", ['{"model_type": "bert"}', "no json", "[]"])

@@ -101,7 +101,7 @@ def packed_ways(file: Path, threads: int, batch: int) -> tuple[dict[str, Way], P
     if model.simulated:
         raise SpecError(
             "the one-bit runtime is not built here, and its simulation says nothing about speed. "
-            "Install a C++ compiler and reinstall frugalvit.",
+            "With a C++20 compiler `pip install --force-reinstall --no-deps .` builds it: docs/install.md.",
             path=str(file),
         )
     height, width, channels = model.image

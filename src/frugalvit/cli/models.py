@@ -130,11 +130,11 @@ def import_(
     from frugalvit.weights.resample import Resample
     from frugalvit.zoo.find import model
 
-    if origin == ONNX:
+    if origin == ONNX or Path(init).suffix == f".{ONNX}":
         raise SpecError(
             "an ONNX file is a computation whose weights have no names to import by. Import the weights it was made of. "
             "To learn from the file itself, see `As an ONNX file` in docs/distillation.md.",
-            path="--origin",
+            path="--origin" if origin == ONNX else "--init",
         )
     if out is None:
         raise SpecError("where to? Say --out FOLDER.", path="--out")
@@ -199,8 +199,10 @@ def export(
         export_graph(source, out, head, as_json, own_parts(with_ or []))
         return
     from frugalvit.weights.files import KNOWN, write_npz, write_safetensors
-    from frugalvit.weights.load import export_weights, origin_named
+    from frugalvit.weights.load import ORIGINS, export_weights, origin_named
 
+    if origin not in ORIGINS:
+        raise SpecError(f"nothing is written for '{origin}'. {suggestion(origin, (*ORIGINS, ONNX))}", path="--origin")
     ending, ours = origin_named(origin).ending, origin == "frugalvit"
     if out is None or not (out.suffix == ending or (ours and out.suffix not in KNOWN)):
         raise SpecError(f"where to? Say --out FILE{ending}{' or FOLDER' if ours else ''}; no pickle is written.", path="--out")

@@ -34,6 +34,8 @@ class Arrays:
         self.place = place  # for messages: a file or the data set's name
         if len(self.labels) != len(images):
             raise DataError(f"{len(self.labels)} labels for {len(images)} pictures. Give one a picture.", path=place)
+        if (kind := np.asarray(images).dtype) != np.uint8:
+            raise DataError(f"pictures of type {kind}. Give uint8 values, 0 to 255.", path=place)
 
     def __len__(self) -> int:
         return len(self.images)

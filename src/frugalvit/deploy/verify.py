@@ -85,7 +85,7 @@ def pack(
 
     def write(part: Path) -> None:
         part.write_bytes(encoded(made.packed))
-        found.append(verified(part, out, made, classifier, image_BHWC, least))
+        found.append(verified(part, out, made, classifier, image_BHWC, precision, least))
 
     whole(out, write)
     return found[0]
@@ -112,7 +112,13 @@ def noise_for(classifier: Classifier, pictures: int = 64) -> np.ndarray:
 
 
 def verified(
-    part: Path, out: Path, made: PackedModel, classifier: Classifier, image_BHWC: np.ndarray, least: float | None
+    part: Path,
+    out: Path,
+    made: PackedModel,
+    classifier: Classifier,
+    image_BHWC: np.ndarray,
+    precision: Precision,
+    least: float | None,
 ) -> Verification:
     """Raise unless the file answers as the classifier does."""
     runner = PackedClassifier(part, usable_cores())
@@ -140,7 +146,8 @@ def verified(
     if other > allowed(len(image_BHWC), least):
         raise WeightsError(
             f"the packed model names another class than the trained one for {other} of {len(image_BHWC)} pictures "
-            f"({found.flip_rate:.2%} of its signs differ). Nothing was written. {reason(classifier, image_BHWC, other)}",
+            f"({found.flip_rate:.2%} of its signs differ). Nothing was written. "
+            f"{reason(classifier, image_BHWC, other, precision)}",
             path=str(out),
         )
     return found
@@ -152,12 +159,16 @@ def allowed(pictures: int, least: float | None) -> float:
     return max(min(BY_CHANCE, pictures // OF), share) if least is None else share
 
 
-def reason(classifier: Classifier, image_BHWC: np.ndarray, other: int) -> str:
+def reason(classifier: Classifier, image_BHWC: np.ndarray, other: int, precision: Precision) -> str:
     """Whether the model itself depends on roundings: one sign that flips early can turn many others around."""
     if other <= max(BY_CHANCE, allowed(len(image_BHWC), None)):
         return "So few can be roundings: compare on more pictures (--pictures), or accept less (--least 95)."
     few = image_BHWC[:TRIED]
     single_BC, double_BC = answers(classifier, few), answers(copy.deepcopy(classifier).double(), few)
+    if precision == "half":
+        whole_BC = Simulation(packed_model(classifier, "whole").packed).logits(few)
+        if (whole_BC.argmax(1) != single_BC.argmax(1)).sum() <= BY_CHANCE:
+            return "Without --half it would answer as trained: leave that out, train it longer, or accept less (--least 95)."
     own = int((single_BC.argmax(1) != double_BC.argmax(1)).sum())
     said = f"Computed in float64, the trained model itself changes its mind for {own} of {len(few)}"
     if own <= BY_CHANCE:

@@ -88,7 +88,10 @@ class RunFolder:
             )
             raise DataError(problem, path=str(self.path))
         if RECIPE in found:
-            raise DataError("holds a run already. Use --resume to continue it, or another --out.", path=str(self.path))
+            raise DataError(
+                "holds a run already. Use --resume (in Python resume=True) to continue it, or another --out.",
+                path=str(self.path),
+            )
         if found:
             problem = f"is not empty ({', '.join(found[:3])}), and holds no run to --resume. Use another --out."
             raise DataError(problem, path=str(self.path))

@@ -10,7 +10,7 @@ from frugalvit.errors import SpecError
 
 def refuse_negative(count: float, unit: str) -> None:
     if isinstance(count, (int, float)) and count < 0:
-        raise SpecError(f"a length of {count:g} {unit}. Use a number above 0, or 0 where none will do.", path="count")
+        raise SpecError(f"a length of {count:g} {unit}. Use 0 or more; of a whole training, 1 or more.", path="count")
 
 
 @dataclass(frozen=True)

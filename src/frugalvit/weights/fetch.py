@@ -8,8 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import socket
 import tempfile
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -167,6 +169,18 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def unknown_host(url: str) -> str:
+    """Why the host of an address cannot be asked; empty where it has one, or a proxy is asked instead."""
+    host = urllib.parse.urlsplit(url).hostname
+    if urllib.request.getproxies():
+        return ""
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError as error:
+        return f"{host}: {error.strerror or error}"
+    return ""
+
+
 def from_hub(name: str) -> Fetched:
     """A hub repository's weights; its config.json says whose names they have."""
     repository = name.partition("@")[0]
@@ -174,20 +188,25 @@ def from_hub(name: str) -> Fetched:
         raise WeightsError(f"'{HUB}{name}' is not of the form {HUB}owner/name.")
     try:
         from huggingface_hub import hf_hub_download
-        from huggingface_hub.constants import HF_HUB_CACHE
+        from huggingface_hub.constants import ENDPOINT, HF_HUB_CACHE
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
     except ImportError as error:
         raise WeightsError("hub names need one more package: pip install 'frugalvit[hub]'.", path=HUB + name) from error
     placed = Path(HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}" / "snapshots" / "placed"
     revision = name.partition("@")[2] or None
+    unknown = unknown_host(ENDPOINT)
+    here = bool(unknown)  # it would try six times, for 23 seconds
     try:
         files = [
-            placed / file if (placed / file).exists() else Path(hf_hub_download(repository, file, revision=revision))
+            placed / file
+            if (placed / file).exists()
+            else Path(hf_hub_download(repository, file, revision=revision, local_files_only=here))
             for file in (CONFIG, own.FILE)
         ]
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        why = unknown or str(error).strip().splitlines()[0][:120]
         raise WeightsError(
-            f"cannot be downloaded ({str(error).strip().splitlines()[0][:120]}). Fetch config.json and model.safetensors "
+            f"cannot be downloaded ({why}). Fetch config.json and model.safetensors "
             f"of {repository} by other means and place them in {placed}.",
             path=HUB + name,
         ) from error

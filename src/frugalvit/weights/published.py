@@ -156,4 +156,5 @@ def published(name: str) -> Published:
             return known[full]
     if "/" in name:  # no name has one
         raise WeightsError("there is no such file or folder.", path=name)
-    raise WeightsError(f"no released weights are called '{name}', and there is no such file. {suggestion(name, known)}")
+    others = f" Models of other libraries: timm:{name}, torchvision:{name}." if name.isidentifier() else ""
+    raise WeightsError(f"no released weights are called '{name}', and there is no such file. {suggestion(name, known)}{others}")
