@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from tests.weights.test_timm import TOLERANCE, difference, lively
 
 import frugalvit
 from frugalvit.cli import main
+from frugalvit.deploy.classifier import Classifier
 from frugalvit.recipes import few_digits
 from frugalvit.report.progress import Display
 from frugalvit.run import Run
@@ -237,10 +238,19 @@ def test_import_at_another_size_and_class_count_says_what_it_did(tmp_path: Path,
     assert shown["image"] == [256, 224]
 
 
+def test_class_names_that_an_exported_file_cannot_hold_are_told_of(tmp_path: Path, imported: Path) -> None:
+    classifier = frugalvit.load(imported)
+    named = replace(classifier.spec, classes=tuple(f"kind {number}" for number in range(len(classifier.classes))))
+    Classifier(named, classifier.module).save(tmp_path / "named")
+    done = run("export", str(tmp_path / "named"), "--origin", "timm", "--out", str(tmp_path / "named.safetensors"))
+    assert "note: class names are not part of such files. `import --classes FILE` takes them" in done.stderr
+
+
 @pytest.mark.parametrize(("origin", "ending"), [("timm", ".safetensors"), ("hf", ".safetensors"), ("augreg", ".npz")])
 def test_export_writes_what_import_reads(tmp_path: Path, imported: Path, origin: str, ending: str) -> None:
     file = tmp_path / f"out{ending}"
-    good("export", str(imported), "--origin", origin, "--out", str(file))
+    told = json.loads(good("export", str(imported), "--origin", origin, "--out", str(file), "--json"))
+    assert not any("class names" in note for note in told["notes"])  # ImageNet's are known
     done = json.loads(good("import", TINY, "--init", str(file), "--origin", origin, "--out", str(tmp_path / "again"), "--json"))
     assert done["notes"] == []
     one, two = frugalvit.load(imported), frugalvit.load(tmp_path / "again")
@@ -318,7 +328,7 @@ def test_parts_of_ones_own_are_named_by_the_user(tmp_path: Path, toy: frugalvit.
     from tests.test_own_part import Averaging
 
     from frugalvit.data.preprocess import Preprocess
-    from frugalvit.deploy.classifier import Classifier, ClassifierSpec
+    from frugalvit.deploy.classifier import ClassifierSpec
     from frugalvit.nn.attention import Attention
 
     source = Path(__file__).with_name("test_own_part.py").read_text()

@@ -226,6 +226,8 @@ def test_nobody_is_told_to_delete_a_file_that_holds_no_answers(teacher: Path, tm
     write_safetensors(weights, {"weight": torch.ones(3)})
     with pytest.raises(DataError, match=r"weights\.safetensors: is no file of a teacher's answers\. Name another one"):
         filed(still(teacher, weights), ReadyTeacher(Scaled(1.0)))
+    with pytest.raises(SpecError, match=r"notes\.md' is no name for answers\. Choose one that ends in \.safetensors"):
+        filed(still(teacher, tmp_path / "notes.md"), ReadyTeacher(Scaled(1.0)))
 
 
 def test_answers_in_a_file_are_compared_with_those_of_a_teacher_that_nothing_else_tells_apart(

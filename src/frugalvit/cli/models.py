@@ -198,6 +198,7 @@ def export(
     if origin == ONNX:
         export_graph(source, out, head, as_json, own_parts(with_ or []))
         return
+    from frugalvit.deploy.adopt import class_names
     from frugalvit.weights.files import KNOWN, write_npz, write_safetensors
     from frugalvit.weights.load import ORIGINS, export_weights, origin_named
 
@@ -218,6 +219,8 @@ def export(
             warnings.simplefilter("always", WeightsNotice)
             state = export_weights(classifier.module, origin)
         notes += [str(notice.message) for notice in notices]
+        if classifier.classes != class_names(classifier.spec.model, None):
+            notes.append("class names are not part of such files. `import --classes FILE` takes them from a text, one a line.")
         (write_npz if ending == ".npz" else write_safetensors)(out, state)
     if as_json:
         print(json.dumps({"out": str(out), "tensors": len(state), "notes": notes}))

@@ -29,6 +29,7 @@ from frugalvit.weights.files import read_file, read_metadata, write_safetensors
 
 BATCH = 256
 MARK = "frugalvit_answers"
+ENDING = ".safetensors"
 TRIED = 8  # pictures, for which a teacher answers again before a file is trusted
 ALIKE = 0.05  # how far answers may differ, as a share of their spread: bf16 against fp32 is under a fifth of that
 
@@ -49,6 +50,8 @@ class FiledAnswers(nn.Module):
 def filed_answers(teacher: Teacher, recipe: Recipe, source: Source, preprocess: Preprocess, path: Path) -> FiledAnswers:
     """The answers in the file at `path`, which is written if it is missing; one of something else is refused."""
     refuse_draws(recipe)
+    if path.suffix != ENDING:
+        raise SpecError(f"'{path}' is no name for answers. Choose one that ends in {ENDING}.", path="recipe.teaching.file")
     mark = fingerprint(teacher, recipe, source, preprocess)
     if path.exists():
         if MARK not in read_metadata(path):
