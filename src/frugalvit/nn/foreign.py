@@ -103,8 +103,10 @@ class OwnDraws(RuntimeError):
 
 @torch.compiler.disable  # generators are not traced
 def decided(network: nn.Module, image_BCHW: Tensor, draws_RB: Tensor) -> tuple[Any, bool]:
-    """What it says where torch's global generators start from a draw, so that a step is a function of its draws; whether it
-    drew. A thread at a time."""
+    """What a network says, and whether it drew from torch's global generators; a thread at a time.
+
+    They start from the draw that is given, so that a step is a function of its draws.
+    """
     device = draws_RB.device
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         raise OwnDraws("the model draws from torch's generators itself")
