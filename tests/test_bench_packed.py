@@ -129,6 +129,9 @@ def test_tiles_that_are_announced_and_refused_are_found_out_by_another_process(
     refused: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert peers.refuses_tiles()
+    monkeypatch.setattr(peers, "package", lambda name: None)
+    with pytest.raises(peers.Missing, match=r"announces matrix tiles.*, as OpenVINO does in int8; ONEDNN_MAX_CPU_ISA="):
+        peers.in_openvino_int8(peers.PeerFiles(torch.nn.Linear(2, 2), [], Path()), 1)
     with pytest.raises(peers.Missing, match=r"announces matrix tiles.*ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16"):
         peers.pytorch(torch.nn.Linear(2, 2), torch.bfloat16)
     peers.pytorch(torch.nn.Linear(2, 2), torch.float32)

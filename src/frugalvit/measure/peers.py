@@ -38,13 +38,18 @@ def dies_of_tiles() -> bool:
     return subprocess.run([sys.executable, "-c", PRODUCT], capture_output=True, check=False).returncode == -signal.SIGILL
 
 
-def pytorch(module: nn.Module, precision: torch.dtype) -> Predict:
-    """Weights and pictures in one precision, in inference mode; the threads are those of the process."""
-    if precision is torch.bfloat16 and refuses_tiles():
+def refuse_killers(who: str) -> None:
+    if refuses_tiles():
         raise Missing(
-            "this machine announces matrix tiles (AMX) and kills whoever uses them, as PyTorch does in bf16; "
+            f"this machine announces matrix tiles (AMX) and kills whoever uses them, as {who}; "
             f"{LIMIT}={WITHOUT_TILES} in front of the command measures without tiles"
         )
+
+
+def pytorch(module: nn.Module, precision: torch.dtype) -> Predict:
+    """Weights and pictures in one precision, in inference mode; the threads are those of the process."""
+    if precision is torch.bfloat16:
+        refuse_killers("PyTorch does in bf16")
     module = module.eval().to(precision)
 
     def predict(image_BCHW: np.ndarray) -> np.ndarray:
@@ -125,6 +130,7 @@ def in_openvino(files: PeerFiles, threads: int) -> Peer:
 def in_openvino_int8(files: PeerFiles, threads: int) -> Peer:
     """What is left in real numbers is computed as OpenVINO likes."""
     package("openvino")
+    refuse_killers("OpenVINO does in int8")
     both = files.int8, files.int8.with_suffix(".bin")
     return Peer(openvino(files.int8, threads, {}), sum(one.stat().st_size for one in both))
 
