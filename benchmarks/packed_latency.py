@@ -32,7 +32,7 @@ from frugalvit.deploy.pack import packed_model
 from frugalvit.deploy.packed_file import encoded
 from frugalvit.errors import WeightsError
 from frugalvit.measure.latency import device_name
-from frugalvit.measure.peers import RUNTIMES, Missing, PeerFiles, pytorch
+from frugalvit.measure.peers import RUNTIMES, Missing, PeerFiles, limited, pytorch
 from frugalvit.measure.turns import Times, in_turns, over
 from frugalvit.report.environment import short_commit, version
 from kept import Kept
@@ -278,7 +278,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
     machine: dict[str, Any] = {"cpu": device_name(torch.device("cpu")), "cpus": os.cpu_count()}
-    machine["packages"] = {name: version(name) for name in PACKAGES}
+    machine["packages"] = {name: version(name) for name in PACKAGES} | limited()
     machine |= {"commit": arguments.commit, "rounds": arguments.rounds, "missing": {}, "settings": [], "requirements": []}
     kept = Kept(arguments.out, "packed_latency", lambda one: one["cpu"], page, what="machines")
     text = ""

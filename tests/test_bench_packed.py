@@ -137,10 +137,12 @@ def test_tiles_that_are_announced_and_refused_are_found_out_by_another_process(
     peers.pytorch(torch.nn.Linear(2, 2), torch.float32)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
     assert not peers.refuses_tiles()  # oneDNN leaves them alone then
+    assert bench_packed.environment()["packages"]["ONEDNN_MAX_CPU_ISA"] == "AVX512_CORE_FP16"
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA")
     peers.dies_of_tiles.cache_clear()
     (tmp_path / "cpuinfo").write_text("flags : avx512_bf16\n")
     assert not peers.refuses_tiles()  # and nothing is tried
+    assert "ONEDNN_MAX_CPU_ISA" not in bench_packed.environment()["packages"]
 
 
 def test_heads_are_averaged() -> None:

@@ -235,8 +235,9 @@ def environment() -> dict[str, Any]:
     import torch
 
     from frugalvit.measure.latency import device_name
+    from frugalvit.measure.peers import limited
     from frugalvit.report import environment as report
 
     found = report.environment()
-    found["packages"] |= {name: report.version(name) for name in ("onnxruntime", "openvino", "nncf")}
+    found["packages"] |= {name: report.version(name) for name in ("onnxruntime", "openvino", "nncf")} | limited()
     return found | {"device": "cpu", "device_name": device_name(torch.device("cpu"))}

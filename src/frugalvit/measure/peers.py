@@ -38,6 +38,11 @@ def dies_of_tiles() -> bool:
     return subprocess.run([sys.executable, "-c", PRODUCT], capture_output=True, check=False).returncode == -signal.SIGILL
 
 
+def limited() -> dict[str, str]:
+    """What the user forbids oneDNN, which PyTorch and OpenVINO compute by: as telling of a speed as their versions."""
+    return {LIMIT: os.environ[LIMIT]} if LIMIT in os.environ else {}
+
+
 def refuse_killers(who: str) -> None:
     if refuses_tiles():
         raise Missing(

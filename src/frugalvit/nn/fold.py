@@ -85,8 +85,8 @@ class FoldedConvolution(nn.Module):
 
     def product(self, x_RI: Tensor) -> Tensor:
         weight_OI = self.weight.flatten(1)
-        if self.rectifies and x_RI.is_cuda and not torch.compiler.is_compiling():
-            return torch._addmm_activation(self.bias, x_RI, weight_OI.t())  # rectified on the way, too
+        if self.rectifies and not torch.compiler.is_compiling():
+            return torch._addmm_activation(self.bias, x_RI, weight_OI.t())  # CUDA rectifies on the way, too
         y_RO = linear(x_RI, weight_OI, self.bias)
         return y_RO.relu() if self.rectifies else y_RO
 
