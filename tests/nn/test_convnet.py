@@ -70,6 +70,23 @@ def test_a_standardized_kernel_has_mean_0_and_variance_1_a_filter() -> None:
         torch.testing.assert_close(found[o].flatten(), torch.tensor(expected, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("channels", [1, 3, 4, 7, 8, 12])
+def test_the_gradient_of_a_strided_kernel_of_one_pixel_is_right_channels_last(channels: int) -> None:
+    """A linear map of every second pixel. Heaps that were written past their end would stop the process here."""
+    module, _ = Convolution().build(MapShape(channels, 8, 6), 12, kernel=1, stride=2, groups=1)
+    module.to(memory_format=torch.channels_last)
+    x_BCHW = torch.randn(16, channels, 8, 6).to(memory_format=torch.channels_last)
+    for _ in range(5):
+        module.zero_grad()
+        y_BCHW = module(x_BCHW)
+        y_BCHW.square().sum().backward()
+    seen_NC = x_BCHW[:, :, ::2, ::2].movedim(1, -1).flatten(0, 2).double()
+    y_NO = seen_NC @ module.weight.detach()[:, :, 0, 0].double().T
+    torch.testing.assert_close(y_BCHW.movedim(1, -1).flatten(0, 2).double(), y_NO, atol=1e-5, rtol=1e-5)
+    assert module.weight.grad is not None
+    torch.testing.assert_close(module.weight.grad[:, :, 0, 0].double(), 2 * y_NO.T @ seen_NC, atol=1e-3, rtol=1e-4)
+
+
 def test_squeeze_excite_gates_each_channel_by_its_mean() -> None:
     module = SqueezeExcite(0.5).build(12, entering=8).double()
     x = maps()

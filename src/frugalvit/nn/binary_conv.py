@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import avg_pool2d, conv2d
+from torch.nn.functional import avg_pool2d
 
 from frugalvit.errors import SpecError, at
 from frugalvit.nn.binary_channels import RPReLU
 from frugalvit.nn.binary_linear import RealProduct, RealWeights, SignedProduct, Signs
-from frugalvit.nn.conv import Conv, Convolution, MaxPool, Symmetric, windows
+from frugalvit.nn.conv import Conv, Convolution, MaxPool, Symmetric, convolved, windows
 from frugalvit.nn.init import FanInUniform, Init, Ones
 from frugalvit.nn.map_norm import BatchNorm, MapNorm
 from frugalvit.nn.quantize import sign
@@ -161,7 +161,7 @@ class SignedKernel(SignedProduct):
         signs_OI, scale_O = self.rows()
         kernel_OIHW = signs_OI.view_as(self.weight)
         given_BCHW, kernel_OIHW = self.narrowed(signs_BCHW), self.narrowed(kernel_OIHW)
-        return conv2d(given_BCHW, kernel_OIHW, None, self.stride, kernel_OIHW.shape[-1] // 2) * scale_O[:, None, None]
+        return convolved(given_BCHW, kernel_OIHW, self.stride, around(kernel_OIHW)) * scale_O[:, None, None]
 
 
 class RealKernel(RealProduct):
@@ -170,7 +170,12 @@ class RealKernel(RealProduct):
         self.stride = stride
 
     def forward(self, signs_BCHW: Tensor) -> Tensor:
-        return conv2d(signs_BCHW, self.weight, None, self.stride, self.weight.shape[-1] // 2)
+        return convolved(signs_BCHW, self.weight, self.stride, around(self.weight))
+
+
+def around(kernel_OIHW: Tensor) -> tuple[int, int]:
+    """How wide to pad for maps of the same size."""
+    return (kernel_OIHW.shape[-1] // 2,) * 2
 
 
 class MapRPReLU(RPReLU):

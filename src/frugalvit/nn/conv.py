@@ -15,6 +15,7 @@ from frugalvit.nn.init import Init, KaimingNormal, Zeros
 from frugalvit.nn.shape import MapShape
 
 Pads = tuple[int, int, int, int]  # left, right, top, bottom
+NARROW = 8  # channels that oneDNN handles at once with AVX2
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,19 @@ class Kernel(nn.Module):
     def forward(self, x_BCHW: Tensor) -> Tensor:
         left, right, top, bottom = self.pads
         if left == right and top == bottom:
-            return conv2d(x_BCHW, self.kernel_OIHW(), None, self.stride, (top, left), 1, self.groups)
-        return conv2d(pad(x_BCHW, self.pads), self.kernel_OIHW(), None, self.stride, 0, 1, self.groups)
+            return convolved(x_BCHW, self.kernel_OIHW(), self.stride, (top, left), self.groups)
+        return convolved(pad(x_BCHW, self.pads), self.kernel_OIHW(), self.stride, (0, 0), self.groups)
+
+
+def convolved(x_BCHW: Tensor, kernel_OIHW: Tensor, stride: int, padding: tuple[int, int], groups: int = 1) -> Tensor:
+    """`conv2d` without bias.
+
+    Kernels of one pixel are given only those they see where channels are few. On CPUs with AVX2 and no AVX-512, oneDNN (torch
+    2.15) else gets their gradient wrong and writes past its end, if the maps lie channels last.
+    """
+    if stride > 1 and kernel_OIHW.shape[2:] == (1, 1) and padding == (0, 0) and x_BCHW.shape[1] < NARROW:
+        x_BCHW, stride = x_BCHW[:, :, ::stride, ::stride], 1
+    return conv2d(x_BCHW, kernel_OIHW, None, stride, padding, 1, groups)
 
 
 class StandardizedKernel(Kernel):
