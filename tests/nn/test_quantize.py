@@ -169,6 +169,24 @@ def test_a_step_stays_above_its_floor_and_can_come_back_from_below(value: float,
     assert step.grad is not None and step.grad.item() == 3.0
 
 
+@pytest.mark.parametrize("kind", [Signs(), CenteredSigns(), CenteredSigns(damping=0.1)], ids=["signs", "centered", "damped"])
+def test_compiled_gradients_are_those_of_the_definition(kind: Signs | CenteredSigns) -> None:
+    """A compiler has taken them for zeros where a function returned what it had changed in place."""
+    torch.manual_seed(0)
+    product, x_BI = kind.build((7, 12), Normal(0.5)), torch.randn(5, 12)
+
+    def loss(x_BI: Tensor) -> Tensor:
+        return (product(sign(x_BI)) ** 2).sum()
+
+    found = []
+    for function in (loss, torch.compile(loss, backend="aot_eager")):
+        given_BI = x_BI.clone().requires_grad_()
+        found.append(torch.autograd.grad(function(given_BI), [given_BI, *product.parameters()]))
+    for plain, compiled in zip(*found, strict=True):
+        assert plain.any()
+        torch.testing.assert_close(compiled, plain)
+
+
 @pytest.mark.parametrize("kind", [CenteredSigns, Signs])
 def test_a_negative_damping_is_refused(kind: type) -> None:
     with pytest.raises(SpecError, match=r"damping: a damping of -1.0 would push weights to zero"):

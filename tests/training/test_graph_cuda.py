@@ -21,6 +21,7 @@ from frugalvit.nn.shape import image_of
 from frugalvit.recipes.find import recipe
 from frugalvit.recipes.teach import Way, taught
 from frugalvit.report.progress import Silent
+from frugalvit.report.record import RunFolder
 from frugalvit.run import Run
 from frugalvit.training import compiled, graph_step, loop
 from frugalvit.training.devices import place_for
@@ -251,17 +252,20 @@ BITS = {
 
 
 @pytest.mark.parametrize("words", BITS.values(), ids=list(BITS))
-@pytest.mark.parametrize("compiled_from", [0, 10**9], ids=["compiled", "as it is"])
 def test_models_of_one_bit_are_captured_and_learn_from_a_teacher(
-    tmp_path: Path, words: tuple[str, ...], compiled_from: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frugalvit.train(convnet("passes=1"), out=tmp_path / "teacher", data=noise(), device="cuda")
-    monkeypatch.setattr(compiled, "FROM", compiled_from)
     name, *given = words
     made = recipe(name, *given, f"teacher={tmp_path / 'teacher'}", "batch=64", "passes=2", "log_every=1", "path=kept")
     made = replace(made, teaching=replace(made.teaching, least=0.0)) if made.teaching else made
-    run = frugalvit.train(made, out=tmp_path / "run", data=noise(), device="cuda", display=Told())
-    assert run.summary["nonfinite"] == 0 and np.isfinite(run.summary["val_loss"])
+    first = {}
+    for how, compiled_from in (("compiled", 0), ("as it is", 10**9)):
+        monkeypatch.setattr(compiled, "FROM", compiled_from)
+        run = frugalvit.train(made, out=tmp_path / how, data=noise(), device="cuda", display=Told())
+        assert run.summary["nonfinite"] == 0 and np.isfinite(run.summary["val_loss"])
+        first[how] = RunFolder(run.path).metrics()[0]["gradient_norm"]  # later ones differ: rounding turns signs over
+    assert first["compiled"] == pytest.approx(first["as it is"], rel=0.05)
 
 
 class Told(Silent):

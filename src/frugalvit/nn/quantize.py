@@ -25,7 +25,8 @@ SMALLEST = 1e-12  # a scale below it counts as this where it divides
 
 def signs(x: Tensor) -> Tensor:
     """+1 where x >= 0, else −1."""
-    return (x >= 0).to(x.dtype).mul_(2).sub_(1)
+    # The last operation is not in place: torch 2.11 compiles the gradient of a Function that returns such a result to zeros.
+    return (x >= 0).to(x.dtype).mul_(2) - 1
 
 
 class BiRealSign(torch.autograd.Function):
