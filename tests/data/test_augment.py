@@ -21,6 +21,7 @@ from frugalvit.data.augment import (
     deit_augment,
     small_augment,
 )
+from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.randaugment import RandAugment
 from frugalvit.data.randomness import Stream, numpy_generator
 from frugalvit.errors import DataError, SpecError
@@ -104,10 +105,17 @@ def test_padded_crops_reach_every_offset_equally_often() -> None:
     assert abs(shares - 1 / 9).max() < 4 * math.sqrt(1 / 9 * 8 / 9 / seen)
 
 
-def test_pictures_of_another_size_are_resized_before_padding() -> None:
+@pytest.mark.parametrize("size", [(41, 33), (90, 30), (30, 90), (5, 400)])
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "LA"])
+def test_pictures_of_another_size_are_framed_before_padding_as_in_evaluation(size: tuple[int, int], mode: str) -> None:
+    picture, channels = photograph(*size, mode), len(mode)
+    evaluated = Preprocess(HEIGHT, WIDTH, (0.5,) * channels, (0.5,) * channels, crop=1.0).framed(picture)
+    assert same(PadCrop(pad=0).apply(picture, HEIGHT, WIDTH, draws()), evaluated)
+
+
+def test_a_resized_picture_gives_its_aspect_ratio_up() -> None:
     picture = photograph(41, 33)
     resized = picture.resize((WIDTH, HEIGHT), Pillow.Resampling.BICUBIC)
-    assert same(PadCrop(pad=0).apply(picture, HEIGHT, WIDTH, draws()), resized)
     assert same(Resize().apply(picture, HEIGHT, WIDTH, draws()), resized)
     assert Resize().apply(resized, HEIGHT, WIDTH, draws()) is resized
 

@@ -17,7 +17,7 @@ from PIL import ImageEnhance
 
 from frugalvit.data.autoaugment import AutoAugment
 from frugalvit.data.bounds import require_at_least, require_probability, require_range
-from frugalvit.data.preprocess import FILTERS, MODES
+from frugalvit.data.preprocess import FILTERS, MODES, centered, covering
 from frugalvit.data.randaugment import RandAugment
 from frugalvit.data.tf_randaugment import TfRandAugment
 from frugalvit.data.trivialaugment import TrivialAugment
@@ -63,7 +63,8 @@ class ResizedCrop:
 class PadCrop:
     """`pad` pixels of `fill` on every side, then a random crop of the old size (He et al. 2016, sec. 4.2).
 
-    For small pictures; those of another size are resized (bicubic) first.
+    For small pictures; of those of another size the center is taken first, as evaluation has it: the picture resized
+    (bicubic) until it covers that size, and what overhangs cut off.
     """
 
     pad: int = 4
@@ -73,7 +74,8 @@ class PadCrop:
         require_at_least(self.pad, 0, "pad")
 
     def apply(self, picture: Pillow.Image, height: int, width: int, draw: np.random.Generator) -> Pillow.Image:
-        picture = Resize().apply(picture, height, width, draw)
+        if picture.size != (width, height):
+            picture = centered(picture, height, width, covering(*picture.size, width, height), "bicubic")
         top, left = draw.integers(2 * self.pad + 1, size=2).tolist()
         canvas = Pillow.new(picture.mode, picture.size, (self.fill,) * len(picture.getbands()))
         canvas.paste(picture, (self.pad - left, self.pad - top))

@@ -55,38 +55,53 @@ class Preprocess:
         return self.normalized(self.framed(opened(picture)))
 
     def framed(self, picture: Pillow.Image) -> Pillow.Image:
-        """The centered part of the picture at the model's size.
-
-        Rows are resized first, then columns: Pillow by itself begins with either, as its version and the sizes say, and rounds
-        between them.
-        """
-        picture = in_mode(picture, self.mode).convert(WEIGHTED.get(self.mode, self.mode))
-        wide, high = self.covering(picture.width, picture.height)
-        left, top = round((wide - self.width) / 2), round((high - self.height) / 2)
-        by = FILTERS[self.interpolation]
-        strip = picture.resize((wide, picture.height), by).crop((left, 0, left + self.width, picture.height))
-        return strip.resize((self.width, high), by).crop((0, top, self.width, top + self.height)).convert(self.mode)
+        """The centered part of the picture at the model's size."""
+        picture = in_mode(picture, self.mode)
+        return centered(picture, self.height, self.width, self.covering(picture.width, picture.height), self.interpolation)
 
     def covering(self, width: int, height: int) -> tuple[int, int]:
         """Width and height of such a picture when it is resized."""
-        high, wide = int(self.height / self.crop), int(self.width / self.crop)
-        tall = high * width <= wide * height  # the width decides; in integers, as floats can fall below one
-        size = (wide, wide * height // width) if tall else (high * width // height, high)
-        if max(size) > LONGEST:
-            raise DataError(f"a picture of {width} x {height} pixels is too thin to be resized. Cut it first.")
-        return size
+        return covering(width, height, int(self.width / self.crop), int(self.height / self.crop))
 
     def resizing(self, height: int, width: int) -> str:
         """A word on pictures that all have this size, where the model takes another."""
         if (height, width) == (self.height, self.width):
             return ""
-        return f"pictures of {height} x {width} pixels are resized to {self.height} x {self.width}, which the model takes"
+        cut = ", cut to their center" if height * self.width != width * self.height else ""
+        return f"pictures of {height} x {width} pixels are resized to {self.height} x {self.width}{cut}, which the model takes"
 
     def normalized(self, picture: Pillow.Image) -> Tensor:
         image_HWC = torch.from_numpy(np.array(picture)).reshape(self.height, self.width, len(self.mean))
         image_CHW = image_HWC.permute(2, 0, 1).float() / 255
         mean_C, std_C = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
         return (image_CHW - mean_C) / std_C
+
+
+def covering(width: int, height: int, wide: int, high: int) -> tuple[int, int]:
+    """Width and height of such a picture when it is resized until it just covers wide x high."""
+    tall = high * width <= wide * height  # the width decides; in integers, as floats can fall below one
+    size = (wide, wide * height // width) if tall else (high * width // height, high)
+    if max(size) > LONGEST:
+        raise DataError(f"a picture of {width} x {height} pixels is too thin to be resized. Cut it first.")
+    return size
+
+
+def centered(picture: Pillow.Image, height: int, width: int, covered: tuple[int, int], interpolation: str) -> Pillow.Image:
+    """The center of the picture when it is resized to `covered`, its width and height then.
+
+    Rows are resized first, then columns: Pillow by itself begins with either, as its version and the sizes say, and rounds
+    between them.
+    """
+    (wide, high), by, mode = covered, FILTERS[interpolation], picture.mode
+    picture = picture.convert(WEIGHTED.get(mode, mode))
+    left, top = margin(wide, width), margin(high, height)
+    strip = picture.resize((wide, picture.height), by).crop((left, 0, left + width, picture.height))
+    return strip.resize((width, high), by).crop((0, top, width, top + height)).convert(mode)
+
+
+def margin(whole: int, kept: int) -> int:
+    """How many pixels lie before the center."""
+    return round((whole - kept) / 2)
 
 
 def opened(picture: Picture) -> Pillow.Image:

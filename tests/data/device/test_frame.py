@@ -55,10 +55,12 @@ def test_a_padded_crop_is_pillows(channels: int, size: tuple[int, int]) -> None:
         assert torch.equal(one, padded[:, top : top + size[0], left : left + size[1]])
 
 
-def test_pictures_of_another_size_are_resized_before_padding() -> None:
-    image_BCHW, target = some(3, 47, 33), (36, 24)
-    found = DevicePadCrop(PadCrop(0), MapSize(47, 33, 3), target)(image_BCHW, draws(2))
-    expected = [resized(one, target, "bicubic") for one in image_BCHW]
+@pytest.mark.parametrize("size", [(47, 33), (20, 90), (90, 20), (35, 25)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_pictures_of_another_size_are_framed_before_padding_as_on_the_cpu(channels: int, size: tuple[int, int]) -> None:
+    image_BCHW, target = some(channels, *size), (36, 24)
+    found = DevicePadCrop(PadCrop(0), MapSize(*size, channels), target)(image_BCHW, draws(2))
+    expected = [tensor(PadCrop(0).apply(pillow(one), *target, np.random.default_rng(0))) for one in image_BCHW]
     assert torch.equal(found, torch.stack(expected))
 
 

@@ -12,6 +12,7 @@ from frugalvit.data.device.affine import pixels
 from frugalvit.data.device.draws import whole
 from frugalvit.data.device.resample import Taps, resampled, taps, taps_needed
 from frugalvit.data.device.size import MapSize
+from frugalvit.data.preprocess import covering, margin
 
 
 class DeviceFlip(nn.Module):
@@ -29,7 +30,7 @@ class DeviceFlip(nn.Module):
 
 
 class DeviceResize(nn.Module):
-    """`Resize`. No draws; the weights are settled here."""
+    """`Resize`, or the center of pictures that become `covered` (width, height). No draws; the weights are settled here."""
 
     draws = 0
     down_index_1LT: Tensor
@@ -37,13 +38,18 @@ class DeviceResize(nn.Module):
     across_index_1LT: Tensor
     across_weight_1LT: Tensor
 
-    def __init__(self, spec: Resize, size: MapSize, target: tuple[int, int]):
+    def __init__(self, spec: Resize, size: MapSize, target: tuple[int, int], covered: tuple[int, int] | None = None):
         super().__init__()
         self.stays = (size.height, size.width) == target
-        for name, source, wanted in (("down", size.height, target[0]), ("across", size.width, target[1])):
-            settled = taps(torch.zeros(1, dtype=torch.int64), torch.tensor([source]), source, wanted, spec.interpolation)
-            self.register_buffer(f"{name}_index_1LT", settled.index_BLT, persistent=False)
-            self.register_buffer(f"{name}_weight_1LT", settled.weight_BLT, persistent=False)
+        (high, wide), (whole_wide, whole_high) = target, covered or target[::-1]
+        for name, source, full, kept in (
+            ("down", size.height, whole_high, high),
+            ("across", size.width, whole_wide, wide),
+        ):
+            settled = taps(torch.zeros(1, dtype=torch.int64), torch.tensor([source]), source, full, spec.interpolation)
+            center = slice(margin(full, kept), margin(full, kept) + kept)
+            self.register_buffer(f"{name}_index_1LT", settled.index_BLT[:, center], persistent=False)
+            self.register_buffer(f"{name}_weight_1LT", settled.weight_BLT[:, center], persistent=False)
 
     def forward(self, image_BCHW: Tensor, draws_BK: Tensor) -> Tensor:
         if self.stays:
@@ -60,10 +66,10 @@ class DevicePadCrop(nn.Module):
     def __init__(self, spec: PadCrop, size: MapSize, target: tuple[int, int]):
         super().__init__()
         self.spec = spec
-        self.resize = DeviceResize(Resize(), size, target)
+        self.frame = DeviceResize(Resize(), size, target, covering(size.width, size.height, target[1], target[0]))
 
     def forward(self, image_BCHW: Tensor, draws_BK: Tensor) -> Tensor:
-        image_BCHW = self.resize(image_BCHW, draws_BK)
+        image_BCHW = self.frame(image_BCHW, draws_BK)
         height, width = image_BCHW.shape[2:]
         top_B1, left_B1 = whole(draws_BK, 2 * self.spec.pad + 1)[:, :, None].unbind(1)
         row_BH1 = (torch.arange(height, device=image_BCHW.device) + top_B1 - self.spec.pad)[:, :, None]
