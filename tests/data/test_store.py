@@ -12,6 +12,8 @@ import re
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
@@ -833,13 +835,21 @@ def test_only_whole_upright_color_and_gray_jpegs_go_to_a_device(tmp_path: Path) 
 
 
 def test_without_a_cuda_device_pillow_decodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert decoder_for(torch.device("cpu")) == OneByOne()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert decoder_for(torch.device("cuda")) == OneByOne()
+    for device in ("cpu", "cuda"):
+        with pytest.warns(UserWarning, match=f"no JPEG can be decoded by {device} here, .*; the CPU does"):
+            assert decoder_for(torch.device(device)) == OneByOne()
     source = odd_pictures(tmp_path / "pictures")
     with pytest.warns(UserWarning, match=r"nowhere could not decode 2 pictures .*; the CPU does"):
         found = list(GpuJpeg("nowhere").decode(source, range(15)))
     np.testing.assert_array_equal(np.asarray(found[11]), np.asarray(source.picture(11)))
+
+
+def test_a_cuda_device_decodes_though_nobody_has_imported_torchvision() -> None:
+    code = "import torch; torch.cuda.is_available = lambda: True; from frugalvit.data.gpu_jpeg import GpuJpeg, decoder_for; "
+    code += "found = decoder_for(torch.device('cuda')); import torchvision.io; "
+    code += "assert (found == GpuJpeg('cuda')) == hasattr(torch.ops.image, 'decode_jpegs_cuda')"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_what_a_device_decodes_is_stored_under_another_fingerprint(tmp_path: Path) -> None:

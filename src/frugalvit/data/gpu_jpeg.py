@@ -53,10 +53,20 @@ class GpuJpeg:
 
 
 def decoder_for(device: torch.device) -> Decoder:
-    """The device's own decoder where there is one, else Pillow."""
-    if device.type != "cuda" or not torch.cuda.is_available() or not hasattr(torch.ops.image, "decode_jpegs_cuda"):
-        return OneByOne()
-    return GpuJpeg(str(device))
+    """The device's own decoder where there is one, else Pillow, with a warning."""
+    if device.type == "cuda" and torch.cuda.is_available() and decodes_on_cuda():
+        return GpuJpeg(str(device))
+    warnings.warn(f"no JPEG can be decoded by {device} here, as decoder='device' asks; the CPU does.", stacklevel=2)
+    return OneByOne()
+
+
+def decodes_on_cuda() -> bool:
+    """Whether torchvision can; its operations are there once it is imported."""
+    try:
+        import torchvision.io  # noqa: F401
+    except ImportError:
+        return False
+    return hasattr(torch.ops.image, "decode_jpegs_cuda")
 
 
 def plain_jpeg(source: Source, index: int) -> bytes | None:
