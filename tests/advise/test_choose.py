@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction as Ratio
 from pathlib import Path
 
@@ -18,9 +19,11 @@ from frugalvit.advise.choose import Decision, choose, faster, ladders_for, optio
 from frugalvit.advise.facts import Facts, Machine, Speed
 from frugalvit.advise.plan import Candidate, expected, planned, steps_of
 from frugalvit.advise.rules import Start, start_of
+from frugalvit.beginning import KNOWN_LR
 from frugalvit.data.order import steps_per_epoch
 from frugalvit.spec import decode, encode
 from frugalvit.training.duration import total_steps
+from frugalvit.training.optimizer import peak_lr
 from frugalvit.training.recipe import Recipe
 from frugalvit.weights.published import published
 
@@ -50,7 +53,7 @@ class Table:
 
 def decided(found: Facts, hours: float | None, init: str = "auto", prices: Table | None = None) -> Decision:
     way = start_of(found, init)
-    return choose(ladders_for(found, way, init), prices or Table(), CARD, hours)
+    return choose(ladders_for(found, way, init, CARD), prices or Table(), CARD, hours)
 
 
 @pytest.mark.parametrize(
@@ -145,10 +148,54 @@ def test_our_own_recipe_is_proposed_with_what_was_measured() -> None:
     kept = [row for row in rows if (row["split"], row["way"]) == ("test", "none")]
     assert {row["passes"] for row in kept} == {rules.BEST_PASSES}
     assert np.mean([row["results"]["test_top1"] for row in kept]) == pytest.approx(ladders.BEST, abs=0.005)
-    ladder = ladders.small(facts(45_000, **CIFAR))
-    assert f"{max(row['total'] for row in kept):.0f} seconds" in ladder.lead
-    made = recipe_of(option(ladder.middle, Table().measured, CARD).plan)
-    assert made == recipe("small.best_cifar10")
+    best = ladders.small(facts(45_000, **CIFAR), LAPTOP).middle
+    assert f"in {max(row['total'] for row in kept):.0f} seconds of one H200 at most" in best.ours
+    assert f"mean of {len(kept)} seeds on its 10,000 test pictures after learning from its 50,000 others" in best.ours
+    assert {row["student"] for row in kept} == {"small.best_cifar10 precision=bf16_stream"}
+    assert all(row["pictures"]["student"] == {"train": 50_000, "test": 10_000} for row in kept)
+    assert "with precision=bf16_stream data.dataset.holdout=0.0" in best.ours
+    assert best.ours.endswith("; here 5,000 of those are kept for validation")
+    roomy = replace(LAPTOP, memory=0)  # unknown, so that the batch is not halved
+    assert recipe_of(option(best, Table().measured, roomy).plan) == recipe("small.best_cifar10")
+
+
+def test_where_a_card_has_bf16_our_own_recipe_is_proposed_and_measured_in_the_precision_of_its_figure() -> None:
+    for found in (facts(45_000, **CIFAR), facts(540, side=48)):
+        best = ladders.small(found, CARD).middle
+        assert recipe_of(option(best, Table().measured, CARD).plan).precision == "bf16_stream"
+        assert recipe(best.recipe, *best.overrides).precision == "bf16_stream"  # what is measured
+        for other in (LAPTOP, replace(CARD, precision="fp16")):
+            assert recipe("small.best_cifar10", *ladders.small(found, other).middle.overrides).precision == "auto"
+
+
+@pytest.mark.parametrize(
+    ("side", "image", "model"),
+    [(20, None, 32), (28, 28, 32), (32, None, 32), (48, 48, 48), (50, 50, 48), (64, 64, 64), (96, 96, 96)],
+)
+def test_our_own_recipe_takes_small_pictures_at_about_their_size_and_imagenet_s_colors(
+    side: int, image: int | None, model: int
+) -> None:
+    best = ladders.small(facts(4500, side=side), LAPTOP).middle
+    assert [word for word in best.settings if word.startswith("image=")] == ([f"image={image}"] if image else [])
+    made = recipe_of(option(best, Table().measured, LAPTOP).plan)
+    assert (made.model.image.height, made.model.classes) == (model, None)
+    assert (made.data.mean, made.data.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+@pytest.mark.parametrize("changes", [dict(side=97), dict(side=64, classes=11), dict(side=32, known="svhn")])
+def test_our_own_recipe_is_not_for_large_pictures_many_classes_and_other_protocols(changes: dict[str, object]) -> None:
+    rows = ladders.small(facts(4500, **changes), LAPTOP).candidates
+    assert "small.best_cifar10" not in {row.recipe for row in rows}
+
+
+def test_figures_from_different_pictures_are_not_set_against_each_other() -> None:
+    found = facts(4500, side=64)
+    assert ladders.small(found, CARD).model.why.endswith("; on Tiny ImageNet: SL-CaiT 67.18, SL-Swin 64.95, SL-ViT 61.07")
+    decision = decided(found, None, "none", Table(reads=1e6, rates={"our pyramid": 10.0}))
+    ((_, why),) = faster(decision, Table(reads=1e6).measured, CARD)
+    assert why == (
+        "faster, but compared on no common pictures: SL-CaiT (67.18 on Tiny ImageNet), our pyramid (97.25 on CIFAR-10)"
+    )
 
 
 def test_imagenet_in_few_hours_begins_from_released_weights_unless_they_are_not_allowed() -> None:
@@ -162,6 +209,24 @@ def test_imagenet_in_few_hours_begins_from_released_weights_unless_they_are_not_
     scratch = decided(found, 4.0, "none", fast)
     assert scratch.option.plan.candidate.model == "DeiT-Ti"
     assert scratch.option.plan.shortened
+
+
+class Rougher(Table):
+    """Rough prices that are too high, as on a machine that was busy meanwhile."""
+
+    def measured(self, candidate: Candidate) -> Speed:
+        return super().rough(candidate)
+
+    def rough(self, candidate: Candidate) -> Speed:
+        return replace(super().rough(candidate), images_per_second=super().rough(candidate).images_per_second / 2.3)
+
+
+def test_what_fits_when_it_is_measured_after_all_is_not_called_cut() -> None:
+    decision = decided(facts(), 0.007, prices=Rougher(reads=1e5))
+    assert not decision.option.plan.shortened
+    assert decision.fits
+    (lost,) = decision.given_up
+    assert lost.endswith(" fits")
 
 
 def test_what_is_hopeless_is_not_measured_but_what_is_chosen_is() -> None:
@@ -180,14 +245,15 @@ def one(batch: int = 1024, pictures: int = 10_000) -> Candidate:
 
 def test_a_batch_that_does_not_fit_is_halved_and_added_up() -> None:
     speed = Speed(10**6, 10**9, 2**30, "fp32", 10.0, 1000.0, False, "")
-    assert [planned(one(), speed, Machine("cpu", "", "fp32", 1, 1, size * 2**30)).batch for size in (4096, 2048, 64)] == [
+    enough = one(pictures=20_000)
+    assert [planned(enough, speed, Machine("cpu", "", "fp32", 1, 1, size * 2**30)).batch for size in (4096, 2048, 64)] == [
         1024,
         512,  # half of the memory may be filled, and weights take a little
         16,
     ]
-    small = planned(one(), speed, Machine("cpu", "", "fp32", 1, 1, 64 * 2**30))
+    small = planned(enough, speed, Machine("cpu", "", "fp32", 1, 1, 64 * 2**30))
     assert small.overrides == ("epochs=10", "batch=16", "accumulate=64")
-    unknown = planned(one(), speed, Machine("mps", "", "fp32", 1, 1, 0))
+    unknown = planned(enough, speed, Machine("mps", "", "fp32", 1, 1, 0))
     assert unknown.overrides == ("epochs=10",)
 
 
@@ -197,6 +263,57 @@ def test_a_batch_that_is_added_up_leaves_the_length_as_it_is() -> None:
     assert steps_of(made) == 98
     assert steps_of(plan.Plan(one(pictures=100), count=1, batch=16, accumulate=64)) == 1
     assert steps_of(plan.Plan(one(), count=10, batch=1024, accumulate=1)) == 90
+
+
+@pytest.mark.parametrize(
+    ("usual", "pictures", "batch"),
+    [
+        (512, 45_000, 512),
+        (512, 5120, 512),
+        (512, 5119, 256),
+        (64, 540, 32),
+        (64, 80, 8),
+        (512, 65, 8),  # leaves one out
+        (512, 28, 7),  # eight would leave out four
+        (512, 9, 3),
+        (64, 3, 3),
+        (512, 2, 2),
+    ],
+)
+def test_a_batch_is_one_that_the_pictures_fill(usual: int, pictures: int, batch: int) -> None:
+    assert plan.filled_batch(usual, pictures) == batch
+
+
+def test_no_batch_is_larger_than_the_pictures_or_leaves_out_more_of_them_than_training_warns_of() -> None:
+    for pictures in range(2, 3000):
+        batch = plan.filled_batch(512, pictures)
+        assert batch <= pictures
+        assert pictures % batch <= pictures / 10
+
+
+def test_a_smaller_batch_is_said_and_the_learning_rate_is_one_that_works_with_it() -> None:
+    for found in (*(facts(count, side=48, classes=2) for count in (2, 3, 5, 6, 28, 65, 160, 320)), facts(540)):
+        rows = [*ladders.small(found, LAPTOP).candidates, *ladders.transfer(found, "auto").candidates]
+        for row in (*rows, ladders.at_384(found, "vit_small_patch16_224")):
+            made = recipe_of(option(row, Table().measured, LAPTOP).plan)
+            own = recipe(row.recipe, *row.settings)
+            assert f"batch={row.filled}" in row.overrides
+            assert made.pictures == row.filled < own.pictures == row.batch
+            low, high = KNOWN_LR[type(made.optimizer).__name__]
+            rate = peak_lr(made.optimizer, made.pictures)
+            assert low <= rate * 256 / made.pictures <= high
+            assert row.lr == (0.0 if own.optimizer.per else own.optimizer.lr)
+            highest = pytest.approx(high * made.pictures / 256, abs=1e-5)
+            assert rate in (own.optimizer.lr, peak_lr(own.optimizer, made.pictures), highest)
+
+
+def test_learning_rates_are_kept_below_what_training_warns_of() -> None:
+    assert {name: high for name, (_, high) in KNOWN_LR.items()} == plan.HIGHEST
+
+
+def test_augreg_s_own_transfer_keeps_its_batch_where_there_are_as_many_pictures_as_it_had() -> None:
+    rows = [ladders.at_384(facts(pictures), "vit_small_patch16_224") for pictures in (rules.PETS, 3000)]
+    assert [row.filled for row in rows] == [512, 256]
 
 
 def test_half_precision_keeps_half_the_activations() -> None:
@@ -251,6 +368,11 @@ CASES = [
     (facts(45_000, **CIFAR), "small"),
     (facts(40_000, side=64, dataset="LabelTable", classes=7), "small"),
     (facts(), "small"),
+    (facts(2, classes=2, least=1, most=1, held=0), "transfer"),
+    (facts(2, classes=2, least=1, most=1, held=0, side=48), "small"),
+    (facts(28, classes=4, side=96), "small"),
+    (facts(540, classes=5), "transfer"),
+    (facts(540, classes=5), "small"),
     (facts(200_000), "local"),
     (facts(128_000, **IMAGENET), "local"),
     (facts(1_281_167, **IMAGENET), "imagenet"),
@@ -262,14 +384,14 @@ CASES = [
 
 @pytest.mark.parametrize(("found", "way"), CASES, ids=lambda one: one if isinstance(one, str) else f"{one.pictures}")
 def test_every_candidate_and_runner_up_is_a_recipe_that_can_be_written(found: Facts, way: Start) -> None:
-    rows = [row for ladder in ladders_for(found, way, "none") for row in ladder.candidates]
-    rows += [row for row, _ in others(found, way, rows[-1])] + [row for row, _ in others(found, way, rows[0])]
+    rows = [row for ladder in ladders_for(found, way, "none", CARD) for row in ladder.candidates]
+    rows += [row for end in (rows[-1], rows[0]) for row, _ in others(found, way, end, CARD)]
     for row in dict.fromkeys(rows):
         made = option(row, Table().measured, LAPTOP).plan
         recipe = recipe_of(made)
         assert decode(json.loads(json.dumps(encode(recipe))), Recipe) == recipe
         assert (recipe.batch, recipe.accumulate) == (made.batch, made.accumulate)
-        assert recipe.pictures == row.batch
+        assert recipe.pictures == row.filled <= found.whole
         labels = np.zeros(row.pictures, dtype=np.int8)
         per_epoch = Ratio(steps_per_epoch(recipe.data.order, labels, recipe.batch), recipe.accumulate)
         assert steps_of(made) == pytest.approx(total_steps(recipe.duration, per_epoch), rel=0.001)
@@ -283,7 +405,7 @@ def test_every_candidate_and_runner_up_is_a_recipe_that_can_be_written(found: Fa
 
 def test_ladders_go_from_the_best_to_the_worst() -> None:
     for found, way in CASES:
-        for ladder in ladders_for(found, way, "none"):
+        for ladder in ladders_for(found, way, "none", CARD):
             top1 = [row.top1 for row in ladder.candidates]
             assert top1 == sorted(top1, reverse=True)
 
@@ -291,22 +413,23 @@ def test_ladders_go_from_the_best_to_the_worst() -> None:
 def test_runners_up_are_of_other_kinds() -> None:
     cifar, photos, imagenet = facts(45_000, **CIFAR), facts(), facts(1_281_167, **IMAGENET)
     usual = ladders.transfer(photos, "auto").middle
-    assert [row.recipe for row, _ in others(photos, "transfer", usual)] == ["augreg.to_folder", "small.tiny_imagenet"]
-    ((scratch, why),) = others(cifar, "transfer", ladders.transfer(cifar, "auto").middle)
+    assert [row.recipe for row, _ in others(photos, "transfer", usual, CARD)] == ["augreg.to_folder", "small.tiny_imagenet"]
+    ((scratch, why),) = others(cifar, "transfer", ladders.transfer(cifar, "auto").middle, LAPTOP)
     assert (scratch.recipe, *scratch.settings) == ("small.best_cifar10",)
     assert why.startswith("only where released weights are not allowed")
-    found = others(imagenet, "imagenet", ladders.imagenet(imagenet).middle)
+    found = others(imagenet, "imagenet", ladders.imagenet(imagenet).middle, CARD)
     assert [row.recipe for row, _ in found] == ["augreg.to_imagenet", "convit.imagenet", "augreg.imagenet"]
     assert found[0][1].startswith("better and cheaper, where released weights are allowed: 83.73")
     transfer = ladders.transfer(imagenet, "auto").candidates[-1]
-    assert [why for _, why in others(imagenet, "transfer", transfer)][-1] == "from scratch, given more hours"
+    assert [why for _, why in others(imagenet, "transfer", transfer, CARD)][-1] == "from scratch, given more hours"
 
 
 def test_known_data_sets_need_no_more_words() -> None:
     assert ladders.imagenet(facts(1_281_167, **IMAGENET)).middle.settings == ("model=deit_small_patch16_224",)
-    rows = ladders.small(facts(45_000, **CIFAR)).candidates
+    rows = ladders.small(facts(45_000, **CIFAR), LAPTOP).candidates
     assert (rows[0].settings, rows[-1].settings) == ((), ("model=vit", "add=spt+lsa"))
     assert [row.pictures for row in rows] == [45_000, 50_000, 50_000, 50_000]  # ours holds pictures out, the paper does not
-    rows = ladders.small(facts(45_000, side=32)).candidates
+    rows = ladders.small(facts(45_000, side=32), LAPTOP).candidates
     folder = ("model.classes=none", "data.dataset=ImageFolder")
-    assert (rows[0].settings, rows[-1].settings) == (folder, ("model=vit", "add=spt+lsa", *folder))
+    assert rows[0].settings == (*folder, *ladders.IMAGENET_COLORS)
+    assert rows[-1].settings == ("model=vit", "add=spt+lsa", *folder)

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from frugalvit.advise import ladders, rules
+from frugalvit.advise import ladders, notes, rules
 from frugalvit.advise.facts import Facts
 from frugalvit.advise.look import LOOKED
+from frugalvit.advise.plan import EPOCH, HIGHEST, LEAST_BATCH, Plan
 from frugalvit.advise.rules import Setting
 from frugalvit.data import check
+from frugalvit.data.cifar import Cifar10
 from frugalvit.recipes.find import functions, recipe
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -41,7 +43,7 @@ def facts(pictures: int = 4500, **changes: object) -> Facts:
     return Facts(**(usual | changes))  # type: ignore[arg-type]
 
 
-CIFAR = dict(dataset="ArrayFolder", known="cifar10", whole=50_000, side=32, sizes=1)
+CIFAR = dict(dataset="ArrayFolder", known="cifar10", whole=50_000, held=5000, side=32, sizes=1)
 IMAGENET = dict(known="imagenet", classes=1000, whole=1_281_167)
 
 
@@ -170,33 +172,79 @@ def test_rare_classes_are_drawn_more_often_from_ten_times_on(
         (dict(gray=200), "The pictures are gray"),
         (dict(gray=3), "3 of 200 pictures looked at are gray"),
         (dict(side=1025), "The pictures are large"),
-        (dict(held=0), "Nothing is held out"),
+        (dict(least=1, classes=2, held=1), "The smallest class has 1 picture. Add some."),
+        (dict(held=0, dataset="ImageFolder(holdout=0.0)"), "Leave holdout=0 out, or put others into val/<class>/"),
     ],
 )
 def test_what_else_there_is_to_know_is_noted(changes: dict[str, object], said: str) -> None:
-    (note,) = rules.notes(facts(**changes))  # type: ignore[arg-type]
+    (note,) = notes.of_data(facts(**changes))  # type: ignore[arg-type]
     assert said in note
 
 
+@pytest.mark.parametrize(
+    ("dataset", "cure"),
+    [
+        ("ImageFolder", "put others into val/<class>/, beside train/<class>/."),
+        ("LabelTable(holdout=0.2)", "put others into rows whose split is val."),
+        ("ArrayFolder", "put others into val_images.npy and val_labels.npy."),
+        ("StanfordCars", "hold others back, and measure on them (`evaluate`)."),
+    ],
+)
+def test_where_every_class_has_one_picture_none_can_be_held_out_and_the_cure_is_not_a_holdout(dataset: str, cure: str) -> None:
+    *_, note = notes.of_data(facts(2, classes=2, least=1, most=1, held=0, dataset=dataset))
+    assert note.startswith("No picture can be held out for validation: every class has only one")
+    assert note.endswith(f"Add pictures, or {cure}")
+    assert "holdout" not in note
+
+
+def test_a_hundred_epochs_of_few_pictures_are_not_called_as_many_as_augreg_s() -> None:
+    assert "about as many pictures as AugReg's" in rules.transfer_length(facts(4500)).why
+    assert "about as many" not in rules.transfer_length(facts(72)).why
+
+
+@pytest.mark.parametrize(("pictures", "said"), [(540, "an epoch has 10 steps or more"), (65, "of so few, 8 at most")])
+def test_a_smaller_batch_is_explained_by_the_rule_that_made_it(pictures: int, said: str) -> None:
+    (_, row, *_) = ladders.transfer(facts(pictures), "auto").candidates
+    assert said in rules.smaller_batch(Plan(row, 100, row.filled, 1)).why
+
+
+def planned(found: Facts) -> Plan:
+    return Plan(ladders.at_384(found, "vit_small_patch16_224"), 500, 64, 8)
+
+
 def test_nothing_is_noted_of_an_ordinary_folder() -> None:
-    assert rules.notes(facts()) == ()
+    assert notes.of_data(facts()) == ()
+
+
+def test_a_recipe_that_holds_nothing_out_is_remarked() -> None:
+    found = facts(45_000, **CIFAR)
+    (note,) = notes.all_pictures("small.cifar10", 50_000, found)
+    assert note.startswith("small.cifar10 learns from all 50,000 pictures")
+    assert recipe("small.cifar10", "data.dataset.holdout=0.1").data.dataset == Cifar10()
+    assert notes.all_pictures("small.best_cifar10", 45_000, found) == ()
 
 
 def test_waiting_for_weeks_is_remarked_only_where_no_hours_were_given() -> None:
-    assert rules.too_long(336, None) == ()
-    assert len(rules.too_long(337, None)) == 1
-    assert rules.too_long(337, 5.0) == ()
+    assert notes.too_long(336, None) == ()
+    assert len(notes.too_long(337, None)) == 1
+    assert notes.too_long(337, 5.0) == ()
 
 
 def test_thresholds_are_those_of_the_data_check() -> None:
-    assert (rules.UNEVEN, rules.FEW, rules.LARGE) == (check.UNEVEN, check.FEW, check.LARGE)
+    assert (rules.UNEVEN, notes.FEW, notes.LARGE) == (check.UNEVEN, check.FEW, check.LARGE)
 
 
 def test_every_rule_says_why_and_who_says_so() -> None:
     few, many = facts(), facts(14_000_000)
     choices = [rules.start(one, init) for one in (few, many) for init in ("auto", "none", "deit_tiny_patch16_224.fb_in1k")]
     choices += [rules.weights(), rules.transfer_image(few), rules.transfer_image(facts(**CIFAR)), rules.transfer_augment()]
-    choices += [rules.transfer_length(few), rules.transfer_recipe(), rules.small_recipe(few), rules.small_length("small.svhn")]
+    choices += [
+        rules.transfer_length(few),
+        rules.transfer_recipe(),
+        rules.small_recipe(few, 64),
+        rules.small_length("small.svhn"),
+    ]
+    choices += [rules.small_length("small.best_cifar10"), rules.best_colors(), rules.smaller_batch(planned(few))]
     choices += [rules.local_recipe(few), rules.local_length(few), rules.imagenet_recipe(), rules.imagenet_length()]
     choices += [rules.many_recipe(many, Setting("none", 0.0, 0.03)), rules.many_length(), rules.digits_recipe()]
     choices += [rules.order(few)]
@@ -219,7 +267,9 @@ def test_published_accuracies_are_those_of_the_papers_pages() -> None:
 def test_the_page_on_advice_names_every_threshold_and_its_commands_exist() -> None:
     page = (DOCS / "advise.md").read_text(encoding="utf-8")
     numbers = (rules.ENOUGH, rules.MANY, rules.LOCAL, rules.SMALL_SIDE, rules.TINY_SIDE, rules.UNEVEN, rules.MOST_EPOCHS)
+    numbers += (rules.BEST_CLASSES, rules.BEST_SIDES.start, EPOCH, LEAST_BATCH, EPOCH * LEAST_BATCH, ladders.PETS_EPOCH)
     assert all(f"{number:,}" in page for number in (*numbers, rules.PETS, LOOKED))
+    assert all(f"{rate:g} ({name})" in page for name, rate in HIGHEST.items())
     assert {f"{least} {unit}" for unit, least in (("epochs", 5), ("passes", 30), ("epochs", 30))} <= set(
         re.findall(r"\d+ (?:epochs|passes)", page)
     )

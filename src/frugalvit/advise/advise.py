@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from frugalvit.advise import rules
+from frugalvit.advise import notes, rules
 from frugalvit.advise.choose import Decision, Option, choose, faster, ladders_for, option, others
 from frugalvit.advise.facts import Facts, Machine, Speed
 from frugalvit.advise.look import dataset_at, look
@@ -76,13 +76,15 @@ def advise(
     facts = look(found, data, train)
     prices = Clocked(facts, train, device, tell)
     way = rules.start_of(facts, init)
-    decision = choose(ladders_for(facts, way, init), prices, here, hours)
+    decision = choose(ladders_for(facts, way, init, here), prices, here, hours)
     chosen = decision.option.plan.candidate
-    runners_up = [*others(facts, "transfer" if chosen.init else way, chosen), *faster(decision, prices.in_time, here)]
+    runners_up = others(facts, "transfer" if chosen.init else way, chosen, here)
+    runners_up += faster(decision, prices.in_time, here)
     alternatives = [Alternative(option(one, prices.in_time, here), why) for one, why in runners_up]
     choices = tuple(reasons(facts, way, init, decision, here, hours))
-    notes = (*rules.notes(facts), *rules.too_long(decision.option.cost.hours, hours))
-    return Advice(facts, here, device, hours, decision, choices, tuple(alternatives), notes)
+    told = (*notes.of_data(facts), *notes.all_pictures(chosen.recipe, chosen.pictures, facts))
+    told += notes.too_long(decision.option.cost.hours, hours)
+    return Advice(facts, here, device, hours, decision, choices, tuple(alternatives), told)
 
 
 def refuse_impossible_hours(hours: float | None) -> None:
@@ -153,7 +155,7 @@ class Clocked:
         return self.read[kind]
 
     def recipe(self, candidate: Candidate) -> Recipe:
-        made = recipe(candidate.recipe, *candidate.settings)
+        made = recipe(candidate.recipe, *candidate.overrides)
         return replace(made, model=replace(made.model, classes=self.facts.classes))
 
 
@@ -176,6 +178,8 @@ def reasons(facts: Facts, way: Start, init: str, decision: Decision, here: Machi
     found += rules_of(facts, "transfer" if released else way, plan)
     if rules.balances(facts):
         found.append(rules.order(facts))
+    if candidate.filled < candidate.batch:
+        found.append(rules.smaller_batch(plan))
     if plan.accumulate > 1:
         found.append(rules.batch(plan, here))
     return [shorter(one, plan) for one in found]
@@ -199,7 +203,9 @@ def rules_of(facts: Facts, way: Start, plan: Plan) -> list[Choice]:
             rules.transfer_length(facts),
         ]
     if way == "small":
-        return [rules.small_recipe(facts), rules.small_length(plan.candidate.recipe)]
+        name, side = plan.candidate.recipe, recipe_of(plan).model.image.height
+        colors = [rules.best_colors()] if name == "small.best_cifar10" and facts.known != "cifar10" else []
+        return [rules.small_recipe(facts, side), *colors, rules.small_length(name)]
     if way == "local":
         return [rules.local_recipe(facts), rules.local_length(facts)]
     if way == "imagenet":

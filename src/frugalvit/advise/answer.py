@@ -12,6 +12,7 @@ from typing import Any
 from frugalvit.advise.advise import Advice
 from frugalvit.advise.choose import Option, named, time_of
 from frugalvit.advise.facts import Facts, Machine, Speed
+from frugalvit.advise.notes import counted
 from frugalvit.advise.plan import fits
 
 WIDTH = 118
@@ -83,8 +84,8 @@ def data_lines(facts: Facts) -> Iterator[str]:
     known = f", which looks like {facts.known}" if facts.known and facts.place else ""
     yield f"{facts.place or facts.dataset}: read as {facts.dataset}{known}"
     val = f", {facts.held:,} for validation" if facts.held else ""
-    spread = f"{facts.least:,}" if facts.least == facts.most else f"{facts.least:,} to {facts.most:,}"
-    yield f"  {facts.pictures:,} pictures to train on{val}; {facts.classes:,} classes, {spread} pictures in each"
+    spread = counted(facts.most) if facts.least == facts.most else f"{facts.least:,} to {counted(facts.most)}"
+    yield f"  {facts.pictures:,} pictures to train on{val}; {facts.classes:,} classes, {spread} in each"
     size = (
         f"{facts.side} pixels on the shorter side"
         if facts.sizes == 1
@@ -117,7 +118,9 @@ def cost_lines(option: Option) -> Iterator[str]:
     )
     if plan.candidate.top1 and plan.candidate.recipe != "vit.digits":
         usual = " at its usual length" if plan.shortened else ""
-        yield f"published: {named(plan.candidate)}{usual}; what it gives on your pictures, only training tells"
+        known = f"{named(plan.candidate)}{usual}"
+        told = f"measured by us: {known}, {plan.candidate.ours}" if plan.candidate.ours else f"published: {known}"
+        yield f"{told}; what it gives on your pictures, only training tells"
 
 
 def bytes_of(count: int) -> str:

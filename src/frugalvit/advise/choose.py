@@ -72,8 +72,11 @@ def choose(steps: Sequence[Ladder], prices: Prices, machine: Machine, hours: flo
         if fits(found.cost, hours):
             return Decision(found, ladder, True, (given_up(usual, found),))
         seen.append((found, ladder))
-    cheapest, ladder = min(seen, key=lambda pair: pair[0].cost.hours)
-    return shortened(usual, option(cheapest.plan.candidate, prices.measured, machine), ladder, machine, hours)
+    rough, ladder = min(seen, key=lambda pair: pair[0].cost.hours)
+    cheapest = option(rough.plan.candidate, prices.measured, machine)
+    if fits(cheapest.cost, hours):  # what was too slow by a rough price need not be
+        return Decision(cheapest, ladder, True, (given_up(usual, cheapest),))
+    return shortened(usual, cheapest, ladder, machine, hours)
 
 
 def tried(candidate: Candidate, prices: Prices, machine: Machine, hours: float) -> Option:
@@ -112,14 +115,14 @@ def time_of(hours: float) -> str:
 # ------------------------------------------------------------------------------------------------ ladders and runners-up
 
 
-def ladders_for(facts: Facts, way: Start, init: str) -> tuple[Ladder, ...]:
+def ladders_for(facts: Facts, way: Start, init: str, here: Machine) -> tuple[Ladder, ...]:
     """The ladders of a way to begin, the preferred one first."""
     if way == "digits":
         return (ladders.digits(facts),)
     if way == "transfer":
         return (ladders.transfer(facts, init),)
     if way == "small":
-        return (ladders.small(facts),)
+        return (ladders.small(facts, here),)
     if way == "local":
         return (ladders.local(facts),)
     scratch = ladders.imagenet(facts) if way == "imagenet" else ladders.many(facts)
@@ -131,7 +134,7 @@ def without_least(ladder: Ladder) -> Ladder:
     return replace(ladder, candidates=ladder.candidates[:2])
 
 
-def others(facts: Facts, way: Start, chosen: Candidate) -> list[tuple[Candidate, str]]:
+def others(facts: Facts, way: Start, chosen: Candidate, here: Machine) -> list[tuple[Candidate, str]]:
     """Runners-up of other kinds than the one that was chosen, and why they were not."""
     if way == "digits":
         swin = Candidate("digits.swin", ("add=spt+lsa",), "", facts.pictures, Length("epochs", 30, 10), 64, "SL-Swin", 0, "")
@@ -139,13 +142,13 @@ def others(facts: Facts, way: Start, chosen: Candidate) -> list[tuple[Candidate,
     transfer = ladders.transfer(facts, "auto")
     if way == "transfer":
         found = larger(facts, chosen) if facts.side > rules.SMALL_SIDE else []
-        (scratch,) = ladders_for(facts, rules.start_of(facts, "none"), "none")
+        (scratch,) = ladders_for(facts, rules.start_of(facts, "none"), "none", here)
         few = "only where released weights are not allowed; worse by all that is known (start)"
         return [*found, (scratch.middle, few if facts.pictures < rules.ENOUGH else "from scratch, given more hours")]
     if way in ("small", "local"):
-        (ladder,) = ladders_for(facts, way, "none")
+        (ladder,) = ladders_for(facts, way, "none", here)
         better = [row for row in ladder.candidates if row.top1 > chosen.top1][:1]
-        found = [(row, f"{row.top1:g} against {chosen.top1:g} on {row.on}, for more compute") for row in better]
+        found = [(row, f"for more compute, {against(row, chosen)}") for row in better]
         return [*found, (transfer.middle, f"better, where released weights are allowed ({rules.AUGREG}, §4.2)")]
     released = ladders.at_384(facts, "vit_small_patch16_224")
     why = f"better and cheaper, where released weights are allowed: {released.top1:g} ({rules.AUGREG}, Table 3)"
@@ -171,5 +174,12 @@ def faster(decision: Decision, price: Callable[[Candidate], Speed], machine: Mac
     chosen = decision.option.plan.candidate
     for row in decision.ladder.candidates:
         if row.top1 < chosen.top1 and option(row, price, machine).cost.hours < 0.8 * decision.option.cost.hours:
-            return [(row, f"faster, but {row.top1:g} against {chosen.top1:g} on {row.on}")]
+            return [(row, f"faster, but {against(row, chosen)}")]
     return []
+
+
+def against(row: Candidate, chosen: Candidate) -> str:
+    """What is known of two models, which need not have seen the same pictures."""
+    if row.on == chosen.on:
+        return f"{row.top1:g} against {chosen.top1:g} on {row.on}"
+    return f"compared on no common pictures: {named(row)}, {named(chosen)}"

@@ -12,6 +12,9 @@ SPARE = 0.1  # of the time, for validation, checkpoints and the start
 ROOM = {"cpu": 0.5, "device": 0.8}  # the share of the memory that training may fill
 STATE = 16  # bytes a parameter: itself, its gradient and two moments, fp32
 PASSES = 3  # forward and backward cost three forward passes
+EPOCH = 10  # steps at least: `train` then leaves out less than a tenth of an epoch, which fills no batch
+LEAST_BATCH = 8  # where there are as many pictures
+HIGHEST = {"AdamW": 1e-2, "Muon": 0.1, "Sgd": 1.0}  # learning rates per 256 pictures, above which `train` warns
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,30 @@ class Candidate:
     init: str  # released weights, or nothing
     pictures: int  # to train on
     length: Length
-    batch: int  # pictures a step
+    batch: int  # pictures a step, as the recipe has it
     model: str  # as people call it
-    top1: float  # in per cent, published, on `on`: it orders a ladder
+    top1: float  # in per cent, on `on`: it orders a ladder
     on: str
+    ours: str = ""  # how we measured `top1`; nothing where a paper published it
+    lr: float = 0.0  # as the recipe has it; 0 where it scales with the batch by itself
+    optimizer: Literal["AdamW", "Muon", "Sgd"] = "AdamW"
+    epoch: int = EPOCH  # steps at least
+
+    @property
+    def filled(self) -> int:
+        """Pictures a step, of those there are."""
+        return filled_batch(self.batch, self.pictures, self.epoch)
+
+    @property
+    def rate(self) -> tuple[str, ...]:
+        """The learning rate, where it is too high for a smaller batch."""
+        most = HIGHEST[self.optimizer] * self.filled / 256
+        return (f"lr={math.floor(most * 1e5) / 1e5:g}",) if self.lr > most else ()
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """All but the length."""
+        return (*self.settings, *((f"batch={self.filled}",) if self.filled < self.batch else ()), *self.rate)
 
 
 @dataclass(frozen=True)
@@ -51,8 +74,9 @@ class Plan:
     def overrides(self) -> tuple[str, ...]:
         """What is to be said on the command line; what the recipe does by itself is left out, but never the length."""
         own = self.candidate
-        batch = (f"batch={self.batch}", f"accumulate={self.accumulate}") if self.accumulate > 1 else ()
-        return (*own.settings, f"{own.length.keyword}={self.count}", *batch)
+        batch = (f"batch={self.batch}",) if self.batch < own.batch else ()
+        more = (f"accumulate={self.accumulate}",) if self.accumulate > 1 else ()
+        return (*own.settings, f"{own.length.keyword}={self.count}", *batch, *more, *own.rate)
 
     @property
     def shortened(self) -> bool:
@@ -73,13 +97,25 @@ class Expected:
     slower: Literal["training", "reading"]
 
 
+def filled_batch(usual: int, pictures: int, epoch: int = EPOCH) -> int:
+    """A batch of at most `usual` that leaves an epoch its steps: a power of two.
+
+    Of so few pictures that it would be below LEAST_BATCH, the largest one up to there that leaves out a tenth at most.
+    """
+    most = pictures // epoch
+    if most >= LEAST_BATCH:
+        return min(usual, 1 << most.bit_length() - 1)
+    fewer = range(min(usual, LEAST_BATCH, pictures), 0, -1)
+    return next(one for one in fewer if pictures % one <= pictures / 10)
+
+
 def planned(candidate: Candidate, speed: Speed, machine: Machine, count: int | None = None) -> Plan:
     """The plan at that length, or the usual one; the batch is halved and accumulated until it fits the memory."""
     room = machine.memory * ROOM["cpu" if machine.is_cpu else "device"] if machine.memory else math.inf
-    batch = candidate.batch
+    batch = candidate.filled
     while batch % 4 == 0 and memory(speed, batch) > room:
         batch //= 2
-    return Plan(candidate, candidate.length.usual if count is None else count, batch, candidate.batch // batch)
+    return Plan(candidate, candidate.length.usual if count is None else count, batch, candidate.filled // batch)
 
 
 def memory(speed: Speed, batch: int) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from frugalvit.advise.facts import Facts, Machine
-from frugalvit.advise.plan import Plan
+from frugalvit.advise.plan import LEAST_BATCH, Plan
 
 AUGREG = "Steiner et al. 2022 (AugReg)"
 DEIT = "Touvron et al. 2021 (DeiT)"
@@ -25,11 +25,10 @@ TINY_SIDE = 48  # pixels up to which pictures are treated as of 32, and then up 
 SMALL_SIDE = 96
 LOCAL = 50_000  # pictures from which on ConViT was trained at 224 pixels
 UNEVEN = 10  # as in `data check`
-FEW = 10  # pictures of a class, as in `data check`
-LARGE = 1024  # pixels, as in `data check`
-LONG = 14 * 24  # hours
 MOST_EPOCHS = 100  # of a transfer
 BEST_PASSES = 360  # of small.best_cifar10
+BEST_CLASSES = 10  # at most, since it was measured with ten alone
+BEST_SIDES = range(28, SMALL_SIDE + 1)  # pixels that it takes
 PETS, PETS_SEEN, GROWTH = 3312, 500 * 512, 0.62  # AugReg's shortest transfer, and how others grow from it
 
 Start = Literal["digits", "transfer", "small", "local", "imagenet", "many"]
@@ -126,10 +125,10 @@ def transfer_epochs(pictures: int) -> int:
 
 def transfer_length(facts: Facts) -> Choice:
     epochs = transfer_epochs(facts.pictures)
-    why = (
-        "about as many pictures as AugReg's transfers saw: 256 thousand for 3,312 (Pets), 1.28 M for 50,000 (CIFAR-100), "
-        f"10.2 M for 1.28 M (ImageNet); never more than {MOST_EPOCHS} epochs"
-    )
+    seen = "256 thousand for 3,312 (Pets), 1.28 M for 50,000 (CIFAR-100), 10.2 M for 1.28 M (ImageNet)"
+    why = f"about as many pictures as AugReg's transfers saw: {seen}; never more than {MOST_EPOCHS} epochs"
+    if epochs == MOST_EPOCHS:
+        why = f"as many as we advise; AugReg's transfers saw more pictures ({seen}), but so few as here would come too often"
     return Choice("length", f"{epochs} epochs", why, f"{AUGREG}, Table 4; in between, ours")
 
 
@@ -141,9 +140,8 @@ def transfer_recipe() -> Choice:
 # ------------------------------------------------------------------------------------------------ from scratch
 
 
-def small_recipe(facts: Facts) -> Choice:
-    """The protocol for small pictures: the nearest of Lee et al.'s two sizes, always with SPT and LSA."""
-    side = small_side(facts)
+def small_recipe(facts: Facts, side: int) -> Choice:
+    """The protocol for small pictures, always with SPT and LSA. `side` is the model's."""
     if facts.side > SMALL_SIDE:
         why = (
             f"{facts.pictures:,} pictures are too few for 224 pixels without released weights; shrunk to 64, SPT and LSA help: "
@@ -156,13 +154,25 @@ def small_recipe(facts: Facts) -> Choice:
 
 def small_length(recipe: str) -> Choice:
     if recipe == "small.best_cifar10":
-        why = f"what 540 seconds of one H200 have room for: {BEST_PASSES} passes over CIFAR-10"
+        why = "what 540 seconds of one H200 have room for, on CIFAR-10 with precision=bf16_stream"
         return Choice("length", f"{BEST_PASSES} passes", why, f"{OURS}; docs/results/headline.md")
     why = "the paper's 100 epochs walk three permutations each"
     return Choice("length", "300 passes", why, f"{SMALL}, its released code")
 
 
+def takes_best(facts: Facts) -> bool:
+    """Whether `small.best_cifar10` is for these pictures; for public data sets but CIFAR-10 the paper's protocols are."""
+    return facts.known in ("", "cifar10") and facts.classes <= BEST_CLASSES and facts.side <= SMALL_SIDE
+
+
+def best_colors() -> Choice:
+    """How `small.best_cifar10` normalizes other pictures."""
+    why = "the recipe's own are CIFAR-10's; ImageNet is of photographs of all kinds"
+    return Choice("colors", "ImageNet's mean and std", why, OURS)
+
+
 def small_side(facts: Facts) -> int:
+    """The nearest of Lee et al.'s two sizes."""
     return 32 if facts.side <= TINY_SIDE else 64
 
 
@@ -248,34 +258,17 @@ def order(facts: Facts) -> Choice:
 
 
 def batch(plan: Plan, machine: Machine) -> Choice:
-    full = plan.candidate.batch
+    full = plan.candidate.filled
     why = f"a batch of {full} does not fit {machine.memory / 2**30:.0f} GiB; the gradients of several are added up instead"
     return Choice("batch", f"{plan.accumulate} x {plan.batch}", why, OURS)
 
 
-def notes(facts: Facts) -> tuple[str, ...]:
-    """What else there is to know."""
-    found = []
-    if facts.unreadable:
-        found.append(
-            f"{len(facts.unreadable)} of {facts.looked} pictures that were looked at cannot be read (the first: "
-            f"{facts.unreadable[0]}). Training replaces them by others; `frugalvit data check` names all."
-        )
-    if facts.least < FEW:
-        found.append(f"The smallest class has {facts.least} pictures. Add some, or merge classes.")
-    if facts.gray == facts.looked - len(facts.unreadable) and facts.known != "digits":
-        found.append("The pictures are gray. They are read as color pictures, which released weights expect.")
-    elif facts.gray and facts.known != "digits" and not facts.known:
-        found.append(f"{facts.gray} of {facts.looked} pictures looked at are gray; all are read as color pictures.")
-    if facts.side > LARGE:
-        found.append("The pictures are large. Shrink them once, to 512 or so: decoding would take most of the time.")
-    if not facts.held:
-        found.append("Nothing is held out for validation. Use holdout=0.1, or add val/.")
-    return tuple(found)
-
-
-def too_long(takes: float, hours: float | None) -> tuple[str, ...]:
-    """A word where nobody would wait."""
-    if hours is not None or takes <= LONG:
-        return ()
-    return ("That is longer than anyone waits. Say --hours for what fits this machine, or advise on a faster one.",)
+def smaller_batch(plan: Plan) -> Choice:
+    """A batch that the pictures can fill."""
+    own = plan.candidate
+    enough = own.filled * own.epoch <= own.pictures
+    rule = f"an epoch has {own.epoch} steps or more" if enough else f"of so few, {LEAST_BATCH} at most"
+    rate = "the learning rate stays, which did best with 540 pictures" if own.lr else "the learning rate shrinks in proportion"
+    rate = "the learning rate is the highest that is known to work with it" if own.rate else rate
+    why = f"the recipe's {own.batch} are too many for {own.pictures:,} pictures: {rule}; {rate}"
+    return Choice("batch", f"{own.filled} pictures a step", why, OURS)
