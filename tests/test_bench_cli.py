@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from benchmarks import peer_loops
+from rich.console import Console
 from tests.test_cli import bad, good, run
 from tests.training.runs import TINY
 
 import frugalvit
+from frugalvit.cli.bench_page import table
+from frugalvit.measure.latency import Speed
+from frugalvit.training import throughput
+from frugalvit.training.step import Step
 
 MODEL = ("small_vit_32", "depth=1", "dim=24", "heads=2")
 DIGITS = ("vit.digits", *TINY)
@@ -22,11 +29,18 @@ DIGITS = ("vit.digits", *TINY)
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    """As `bench` itself chooses for small products; what it sets is put back."""
+    """As `bench` itself chooses for small products of a recipe; what it sets is put back."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
@@ -78,23 +92,78 @@ def test_a_recipe_is_measured_with_and_without_its_data() -> None:
     done = run("bench", *DIGITS, "--batch", "16", "--steps", "2", "--json")
     found = json.loads(done.stdout)
     assert (found["kind"], found["batch"], found["workers"]) == ("recipe", 16, 0)
-    synthetic, fed = found["rows"]
-    assert (synthetic["what"], fed["what"]) == ("synthetic", "with data")
-    assert synthetic["waiting"] is None and 0 < fed["waiting"] < 1
+    synthetic, fed, predicting = found["rows"]
+    assert [row["what"] for row in found["rows"]] == ["synthetic", "with data", "inference"]
+    assert synthetic["waiting"] is predicting["waiting"] is None and 0 < fed["waiting"] < 1
     assert synthetic["first_step_s"] > 0 and fed["first_step_s"] is None
-    assert "of the synthetic speed" in found["notes"][0]
+    assert "of the synthetic speed" in found["notes"][0] and "of the time is spent waiting for data." in found["notes"][1]
     assert done.stderr.splitlines() == [line for line in done.stderr.splitlines() if "batch 16: " in line] != []
+
+
+@pytest.mark.parametrize(("tune", "passes"), [("Everything()", 3), ("HeadsOnly()", 1)])
+def test_a_recipe_is_told_its_share_of_the_peak_and_predicts(tune: str, passes: int) -> None:
+    words = ("batch=4", "accumulate=2", f"tune={tune}", "deterministic=true")
+    found = json.loads(good("bench", *DIGITS, *words, "--steps", "1", "--json", "--quiet"))
+    costs = frugalvit.cost(frugalvit.recipe(*DIGITS, "model.classes=10").model)
+    assert (found["parameters"], found["macs"]) == (costs.parameters, costs.macs)
+    assert [row["batch"] for row in found["rows"]] == [8, 8, 4]
+    for row, taken in zip(found["rows"], (passes, passes, 1), strict=True):
+        assert row["share_of_peak"] == pytest.approx(row["images_per_second"] * costs.macs * taken * 2 / found["peak_flops"])
+    assert f"training counts {'three forward passes' if passes == 3 else 'one forward pass'}." in found["notes"][-1]
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_the_threads_told_are_those_that_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    measured = throughput.speeds
+
+    def watched(*given: Any, **named: Any) -> Iterator[Speed]:
+        seen.append(torch.get_num_threads())
+        return measured(*given, **named)
+
+    monkeypatch.setattr(throughput, "speeds", watched)
+    for words, threads, told in ((DIGITS, 1, "(cpu, 1 thread)"), (MODEL, 2, "(cpu, 2 threads)")):
+        out = tmp_path / f"{words[0]}.json"
+        assert told in good("bench", *words, "--batch", "1", "--steps", "1", "--device", "cpu", "--quiet", "--out", str(out))
+        assert json.loads(out.read_text())["environment"]["threads"] == threads == seen[-1]
+    assert torch.get_num_threads() == 2
+
+
+def test_the_precision_told_is_that_of_the_training() -> None:
+    words = ("binaryvit.digits", "dim=8", "precision=bf16", "--batch", "1", "--steps", "1", "--device", "cpu")
+    found = json.loads(good("bench", *words, "--json", "--quiet"))
+    assert found["environment"]["precision"] == "fp32, products of signs in bf16"
+    assert any("a matrix product in bf16 measured" in note for note in found["notes"])
+
+
+def test_a_recipe_predicts_in_its_precision_when_the_memory_of_its_training_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[weakref.ref[Step]] = []
+    seen: list[tuple[Any, ...]] = []
+    build, predict = Step.__init__, throughput.inference_speeds
+
+    def watched(self: Step, *given: Any) -> None:
+        build(self, *given)
+        steps.append(weakref.ref(self))
+
+    def predicted(module: Any, batch: int, device: torch.device, precision: torch.dtype, **named: Any) -> Iterator[Speed]:
+        seen.append((steps[0](), batch, precision, module.stream))
+        return predict(module, batch, device, precision, **named)
+
+    monkeypatch.setattr(Step, "__init__", watched)
+    monkeypatch.setattr(throughput, "inference_speeds", predicted)
+    good("bench", *DIGITS, "precision=bf16_stream", "--batch", "4", "--steps", "1", "--device", "cpu", "--quiet")
+    assert seen == [(None, 4, torch.bfloat16, torch.bfloat16)]
 
 
 def test_without_data_the_step_alone_is_measured_and_it_says_so() -> None:
     text = good("bench", "small.cifar10", "--batch", "2", "--steps", "1", "--quiet")
     assert "No data: its step was measured on noise alone. Say --data PATH" in text
-    assert "synthetic" in text and "with data" not in text
+    assert "synthetic" in text and "inference" in text and "with data" not in text
 
 
 def test_given_data_are_read(arrays: Path) -> None:
     found = json.loads(good("bench", "small.cifar10", "batch=2", "--data", str(arrays), "--steps", "1", "--json"))
-    assert [row["what"] for row in found["rows"]] == ["synthetic", "with data"]
+    assert [row["what"] for row in found["rows"]] == ["synthetic", "with data", "inference"]
 
 
 def test_the_table_fits_a_terminal_and_quiet_is_quiet() -> None:
@@ -104,6 +173,15 @@ def test_the_table_fits_a_terminal_and_quiet_is_quiet() -> None:
     assert len(lines) == 6 and lines[0].startswith("small_vit_32")
     assert [line.split()[0] for line in lines[2:5]] == ["inference", "inference", "training"]
     assert "parameters" in lines[5] and "measured in this run" in lines[5]
+
+
+def test_the_table_of_a_slow_recipe_fits_a_terminal() -> None:
+    slow = {"batch": 128, "images_per_second": 30.3, "ms": 4229, "ms_p10": 3942, "ms_p90": 4299, "waiting": 0.03}
+    slow |= {"share_of_peak": 0.521, "peak_memory_bytes": 2**31, "first_step_s": 12.5}
+    console = Console(width=80)
+    with console.capture() as shown:
+        console.print(table([{"what": what, **slow} for what in ("synthetic", "with data", "inference")]))
+    assert len(shown.get().splitlines()) == 4
 
 
 @pytest.mark.parametrize("ending", ["json", "md"])
@@ -125,6 +203,10 @@ def test_what_is_found_is_written_to_a_file_that_is_not_there_yet(tmp_path: Path
     [
         (("vit.digitz",), "no recipe is called 'vit.digitz'. Did you mean 'vit.digits'?"),
         (("deit_tiny_patch16",), "no model is called 'deit_tiny_patch16'. Did you mean 'deit_tiny_patch16_224'"),
+        (("small",), "Did you mean 'small_cait' or 'small_cait_32' or 'small_cait_64'? No recipe is called so either."),
+        (("small",), "No recipe is called so either. Did you mean 'small.best_cifar10' or 'small.cifar10' or"),
+        (("nope",), "`frugalvit list models` and `frugalvit list recipes` show all."),
+        (("runs/none",), "runs/none: there is no such folder or file."),
         (("vit.digits", "dimm=3"), "vit.digits: there is no parameter 'dimm'. Did you mean 'dim'?"),
         (("nowhere.runs:night",), "'nowhere.runs' cannot be imported"),
         (("vit.digits", "--steps", "0"), "--steps"),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frugalvit.cli.bench_page import Line, row, table, where, write
+from frugalvit.cli.bench_page import Line, table, where, write
 from frugalvit.cli.console import (
     AsJson,
     Device,
@@ -24,16 +23,12 @@ from frugalvit.cli.console import (
     own_parts,
     refuse_existing,
 )
+from frugalvit.cli.show import is_folder, is_saved, model_or_saved
 from frugalvit.cli.show import is_recipe as names_recipe
-from frugalvit.cli.show import is_saved, model_or_saved
-from frugalvit.errors import DataError, SpecError
+from frugalvit.errors import SpecError, suggestion
 
 if TYPE_CHECKING:
-    from frugalvit.data.source import Source
-    from frugalvit.measure.latency import Speed
-    from frugalvit.nn.architecture import Architecture
     from frugalvit.training.devices import Place
-    from frugalvit.training.recipe import Recipe
 
 BATCH = {"cpu": 4, "mps": 32, "cuda": 256}  # of a model; a recipe has its own
 ENDINGS = (".json", ".md")
@@ -83,6 +78,8 @@ def bench(
         raise SpecError("goes with --packed FILE. Elsewhere OMP_NUM_THREADS sets them.", path="--threads")
     if name is None:
         raise SpecError("what is to be measured? Name a recipe or a model, or say --packed FILE.")
+    from frugalvit.cli.bench_rows import of_model, of_recipe
+
     if is_recipe(name):
         from frugalvit.recipes.find import recipe
 
@@ -92,13 +89,14 @@ def bench(
         with Line(quiet) as line:
             found = of_recipe(chosen, data, place, workers, steps, line)
     else:
+        refuse_unknown(name)
         if data is not None:
             raise SpecError("a model is measured on noise. Name a recipe to measure the reading of data.", path="--data")
         place = place_for(device, "auto")
         model = model_or_saved(name, overrides or [], parts)
         with Line(quiet) as line:
             found = of_model(model, batch or BATCH[place.device.type], place, steps, line)
-    found = {"name": name, "overrides": overrides or [], **found, "environment": environment_of(place)}
+    found = {"name": name, "overrides": overrides or [], **found}
     if out is not None:
         write(out, found)
     if as_json:
@@ -122,114 +120,22 @@ def is_recipe(name: str) -> bool:
     return "." in name or ":" in name
 
 
-# ------------------------------------------------------------------------------------------------ what is measured
+def refuse_unknown(name: str) -> None:
+    """Raise for what is no model, no recipe and no path."""
+    from frugalvit.recipes.find import functions as recipes
+    from frugalvit.zoo.find import functions as models
 
-
-def of_model(model: Architecture, batch: int, place: Place, steps: int | None, line: Line) -> dict[str, Any]:
-    """Prediction with one picture and with a batch, and a training step."""
-    from frugalvit.measure.cost import cost
-    from frugalvit.measure.latency import FORWARD, TRAINING, inference_speeds, matrix_peak, memory_for, share_of_peak
-    from frugalvit.training.throughput import model_speeds
-
-    costs, precision = cost(model), product_type(place)
-    line.say("the device's matrix products")
-    peak = matrix_peak(place.device, precision)
-    found: list[tuple[Speed, int]] = []
-    for size in dict.fromkeys((1, batch)):
-        with memory_for(size, place.device):
-            speed = line.follow("inference", inference_speeds(model.build(seed=0), size, place.device, precision, calls=steps))
-        found.append((speed, FORWARD))
-    with memory_for(batch, place.device):
-        speed = line.follow("training", model_speeds(model, batch, place, calls=steps))
-    found.append((speed, TRAINING))
-    peak = max(peak, matrix_peak(place.device, precision))  # once more: others may have used the machine
-    rows = [row(speed) | {"share_of_peak": share_of_peak(speed, costs.macs, passes, peak)} for speed, passes in found]
-    notes = [
-        f"{costs.parameters:,} parameters, {costs.macs / 1e6:,.1f} M MACs a picture. Peak: {peak / 1e12:,.3g} TFLOP/s, "
-        f"a matrix product in {place.precision} measured in this run; training counts three forward passes."
-    ]
-    notes += note_on_bits(model)
-    return {
-        "kind": "model",
-        "batch": batch,
-        "compiled": place.device.type == "cuda",
-        "parameters": costs.parameters,
-        "macs": costs.macs,
-        "peak_flops": peak,
-        "rows": rows,
-        "notes": notes,
-    }
-
-
-def of_recipe(recipe: Recipe, data: Path | None, place: Place, workers: int, steps: int | None, line: Line) -> dict[str, Any]:
-    """Its training step on a batch that lies on the device, and its loop with the data read."""
-    from frugalvit.measure.latency import memory_for
-    from frugalvit.report.progress import Hint
-    from frugalvit.training.prepare import prepare
-    from frugalvit.training.switches import few_threads, settled
-    from frugalvit.training.throughput import fed_speeds, long, measurable, noise_for, still_speeds
-
-    recipe, notes = measurable(recipe), []
-    sources = sources_of(recipe, data)
-    if not sources:
-        recipe = long(recipe)
-        notes.append("No data: its step was measured on noise alone. Say --data PATH to measure the reading too.")
-    with memory_for(recipe.batch, place.device), settled(recipe), ExitStack() as switches:
-        line.say("preparing")
-        training = prepare(recipe, sources or noise_for(recipe), place)
-        switches.enter_context(few_threads(training))
-        notes += [training.note] if training.note else []
-        still = line.follow("synthetic", still_speeds(training, calls=steps))
-        rows = [row(still)]
-        if sources:
-            fed = line.follow("with data", fed_speeds(training, workers, calls=steps))
-            rows.append(row(fed))
-            notes.append(f"With data it runs at {fed.images_per_second / still.images_per_second:.0%} of the synthetic speed.")
-            hint = Hint().of({"time_waiting": rows[-1]["waiting"]})
-            notes += [hint] if hint else []
-    notes += [*training.step.notes, *note_on_bits(training.recipe.model)]
-    return {
-        "kind": "recipe",
-        "batch": recipe.batch,
-        "accumulate": recipe.accumulate,
-        "workers": workers,
-        "path": training.recipe.path,
-        "rows": rows,
-        "notes": notes,
-    }
-
-
-def note_on_bits(model: Architecture) -> list[str]:
-    """A line where what was measured is not what will run."""
-    import torch
-
-    from frugalvit.nn.quantize import OneBit
-
-    with torch.device("meta"):
-        simulated = any(isinstance(one, OneBit) for one in model.build().modules())
-    said = "Its parts of one bit are simulated in floats here. `frugalvit pack RUN` writes what runs them as bits, and "
-    return [f"{said}`frugalvit bench --packed FILE` measures that."] if simulated else []
-
-
-def sources_of(recipe: Recipe, data: Path | None) -> dict[str, Source]:
-    """The recipe's data; nothing where they lie on a disk and nobody said where."""
-    from frugalvit.beginning import opened
-
-    try:
-        return opened(recipe, data)
-    except DataError as error:
-        if data is not None or error.path != "--data":
-            raise
-        return {}
-
-
-def product_type(place: Place) -> Any:
-    import torch
-
-    return {"fp32": torch.float32, "fp16": torch.float16}.get(place.precision, torch.bfloat16)
+    base = name.partition("+")[0]
+    if base in models() or ":" in name or "/" in name or is_folder(name) or is_saved(name):
+        return
+    raise SpecError(
+        f"no model is called '{base}'. {suggestion(base, models())} No recipe is called so either. "
+        f"{suggestion(name, recipes())} `frugalvit list models` and `frugalvit list recipes` show all."
+    )
 
 
 def environment_of(place: Place) -> dict[str, Any]:
+    """Where something is measured; with the threads of now, so ask while it is."""
     import torch
 
     from frugalvit.measure.latency import device_name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,9 +73,8 @@ def cells(one: Row) -> dict[str, str]:
     }
     optional = {
         "of peak": ("share_of_peak", lambda share: f"{share:.1%}"),
-        "waiting": ("waiting", lambda share: f"{share:.0%}"),
         "memory": ("peak_memory_bytes", lambda held: f"{held / 2**30:.2f} GiB"),
-        "first step": ("first_step_s", lambda first: f"{first:.2f} s"),
+        "1st step": ("first_step_s", lambda first: f"{first:.2f} s"),
     }
     for title, (key, text) in optional.items():
         texts[title] = "" if one.get(key) is None else text(one[key])
@@ -118,12 +118,13 @@ def write(out: Path, found: dict[str, Any]) -> None:
         write_json(out, found)
         return
     titles, lines = columns(found["rows"])
+    env = found["environment"]
     described = " ".join([found["name"], *found["overrides"]])
     rule = ["---", *["---:"] * (len(titles) - 1)]
     text = [
         f"# {described}",
         "",
-        f"`frugalvit bench {described}`: {where(found)}, commit {found['environment']['commit'] or 'unknown'}. "
+        f"`{shlex.join(env['command'])}`: {where(found)}, commit {env['commit'] or 'unknown'}. "
         f"Medians of {found['rows'][0]['rounds']} rounds.",
         "",
         *(f"| {' | '.join(cells)} |" for cells in (titles, rule, *lines)),

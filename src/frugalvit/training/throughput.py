@@ -1,4 +1,4 @@
-"""Training throughput: a model's step on noise, and a recipe's step with and without the reading of its data."""
+"""Throughput: a model's training step on noise; a recipe's with and without the reading of its data, and its prediction."""
 
 from __future__ import annotations
 
@@ -12,12 +12,24 @@ from torch.nn.functional import cross_entropy
 from frugalvit.data.ahead import mapped
 from frugalvit.data.arrays import Arrays
 from frugalvit.data.source import Source
-from frugalvit.measure.latency import ROUNDS, Speed, calls_in_a_round, compiled, peak_memory, speeds
+from frugalvit.measure.latency import (
+    FORWARD,
+    ROUNDS,
+    TRAINING,
+    Speed,
+    calls_in_a_round,
+    compiled,
+    inference_speeds,
+    peak_memory,
+    speeds,
+)
 from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.network import Network
 from frugalvit.training.devices import Place
 from frugalvit.training.duration import Steps
 from frugalvit.training.loop import Cadence, fit
+from frugalvit.training.one_bit import place_of_bits
+from frugalvit.training.optimizer import HeadsOnly
 from frugalvit.training.prepare import Training
 from frugalvit.training.recipe import Recipe
 
@@ -100,6 +112,24 @@ def fed_speeds(training: Training, workers: int, *, calls: int | None = None) ->
         waiting += (values["time_waiting"],)
         # counted from `still_speeds` on: a CUDA graph is captured once, and allocates nothing afterwards
         yield Speed("with data", pictures, calls, None, found, waiting, peak_memory(training.place.device))
+
+
+def predicting_speeds(recipe: Recipe, place: Place, *, calls: int | None = None) -> Iterator[Speed]:
+    """Prediction with the recipe's model on a batch of noise, at the size and in the precision that it trains in."""
+    module = recipe.model.build(seed=SEED)
+    place = place_of_bits(module, place)
+    module.stream = place.stream
+    yield from inference_speeds(module, recipe.batch, place.device, product_type(place), calls=calls)
+
+
+def passes_of(recipe: Recipe) -> int:
+    """As many as a forward pass that training takes; frozen features have no gradients, and heads cost next to nothing."""
+    return FORWARD if isinstance(recipe.tune, HeadsOnly) else TRAINING
+
+
+def product_type(place: Place) -> torch.dtype:
+    """Of the factors of its products."""
+    return {"fp32": torch.float32, "fp16": torch.float16}.get(place.precision, torch.bfloat16)
 
 
 def every(steps: int) -> Cadence:
