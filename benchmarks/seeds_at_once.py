@@ -3,8 +3,9 @@
     python benchmarks/seeds_at_once.py ["RECIPE NAME=VALUE ..." ...] [--data CIFAR] [--most 3] [--steps 600] [--rounds 3]
 
 CIFAR is a folder of arrays, for recipes of CIFAR-10. Each seed has a thread and a stream, as in `frugalvit train --seeds`.
-First each trains alone for some steps, then all at once from the same beginning: losses are compared. Then rounds in which
-one trains, two do, and so on, continuing: images/s of all together, and how many times those of one in the same round.
+First each trains alone for some steps, twice, then all at once, always from the same beginning: losses are compared. How far
+alone is from alone is the noise of the device; more than that is what seeds do to each other. Then rounds in which one trains,
+two do, and so on, continuing: images/s of all together, and how many times those of one in the same round.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def measured(item: str, arguments: argparse.Namespace) -> dict[str, Any]:
     sources = {"train": found["train"]}
     build = partial(Seed, recipe, sources=sources, place=place)
     numbers = range(arguments.most)
-    alone = losses_of([build(seed) for seed in numbers], arguments.check)
+    alone, again = (losses_of([build(seed) for seed in numbers], arguments.check) for _ in range(2))
     seeds: dict[int, Seed] = {}
     shared: dict[int, float] = {}
 
@@ -100,7 +101,6 @@ def measured(item: str, arguments: argparse.Namespace) -> dict[str, Any]:
         for count, kept in rates.items():
             seconds = seconds_of([seeds[seed] for seed in range(count)], arguments.steps, place)
             kept.append(count * arguments.steps * recipe.pictures / seconds)
-    differences = [abs(shared[seed] - alone[seed]) for seed in numbers]
     first = seeds[0].training
     return {
         "item": item,
@@ -110,11 +110,24 @@ def measured(item: str, arguments: argparse.Namespace) -> dict[str, Any]:
         "deterministic": recipe.deterministic,
         "images_per_second": {str(count): [round(rate) for rate in kept] for count, kept in rates.items()},
         "loss_alone": alone,
-        "largest_difference": max(differences),
+        "loss_alone_again": again,
+        "largest_difference": largest_difference(alone, [shared[seed] for seed in numbers]),
+        "largest_difference_alone": largest_difference(alone, again),
         "check": arguments.check,
         "steps": arguments.steps,
         "where": {"device": device_name(place.device), "torch": torch.__version__, "commit": arguments.commit},
     }
+
+
+def largest_difference(ones: list[float], others: list[float]) -> float:
+    return max(abs(one - other) for one, other in zip(ones, others, strict=True))
+
+
+def compared(difference: float | None, steps: int) -> str:
+    """A cell; empty where an earlier call did not compare."""
+    if difference is None:
+        return ""
+    return f"{difference:.1e}, {steps}" if difference else f"none, {steps}"
 
 
 def page(rows: list[dict[str, Any]]) -> str:
@@ -123,19 +136,21 @@ def page(rows: list[dict[str, Any]]) -> str:
         "",
         "`python benchmarks/seeds_at_once.py`: images/s of all seeds together, the median of rounds; × is how many times those "
         "of one seed in the same round, the median (lowest to highest). Difference: the largest among seeds, of the mean "
-        "loss of their first steps, to the same training alone.",
+        "loss of their first steps, to the same training alone. Alone twice: the same between two trainings of each seed "
+        "alone, the noise of the device; empty where it was not measured.",
         "",
-        "| recipe | batch | seeds | images/s together | × one | difference, steps |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| recipe | batch | seeds | images/s together | × one | difference, steps | alone twice, steps |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for row in rows:
         ones = row["images_per_second"]["1"]
         for count, rates in row["images_per_second"].items():
             times = [rate / one for rate, one in zip(rates, ones, strict=True)]
             spread = f"{statistics.median(times):.2f} ({min(times):.2f} to {max(times):.2f})" if count != "1" else ""
-            equal = f"{row['largest_difference']:.1e}, {row['check']}" if row["largest_difference"] else f"none, {row['check']}"
+            differences = (row["largest_difference"], row.get("largest_difference_alone")) if count != "1" else (None, None)
             cells = [f"`{row['item']}`", row["batch"], count, f"{statistics.median(rates):,.0f}", spread]
-            lines.append(f"| {' | '.join(map(str, [*cells, equal if count != '1' else '']))} |")
+            cells += [compared(one, row["check"]) for one in differences]
+            lines.append(f"| {' | '.join(map(str, cells))} |")
     lines += ["", "| recipe | path | precision | steps a round | rounds | device | torch | commit |"]
     lines += ["|---|---|---|---:|---:|---|---|---|"]
     for row in rows:

@@ -195,16 +195,37 @@ def test_seeds_at_once_are_timed_beside_one_and_compared_with_each_alone(out: Pa
     (row,) = written(seeds_at_once, out, monkeypatch, item, *few)
     assert {count: len(rates) for count, rates in row["images_per_second"].items()} == {"1": 2, "2": 2}
     assert row["loss_alone"][0] != row["loss_alone"][1]
-    assert row["largest_difference"] == 0
+    assert row["loss_alone_again"] == row["loss_alone"]
+    assert row["largest_difference"] == row["largest_difference_alone"] == 0
     page = (out / "seeds_at_once.md").read_text()
     assert f"| `{item}` | 16 | 2 | " in page
-    assert "none, 2 |" in page
+    assert "| none, 2 | none, 2 |" in page
+
+
+def test_the_noise_of_a_device_shows_between_a_seed_alone_and_the_same_alone_again(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, calls = seeds_at_once.Seed.train, iter(range(10**3))
+    monkeypatch.setattr(seeds_at_once.Seed, "train", lambda self, steps: train(self, steps) + next(calls))
+    few = ("--most", "2", "--check", "2", "--steps", "1", "--rounds", "1")
+    (row,) = written(seeds_at_once, out, monkeypatch, "vit.digits batch=16 deterministic=true", *few)
+    assert row["largest_difference_alone"] == pytest.approx(2)
+    assert row["largest_difference"] > 2.5
 
 
 def test_a_seed_that_trains_differently_beside_others_is_shown() -> None:
     row = {"item": "a", "batch": 1, "path": "kept", "precision": "bf16", "check": 100, "steps": 5, "largest_difference": 0.25}
     row |= {"images_per_second": {"1": [10, 20, 10], "2": [15, 25, 30]}, "where": {"device": "d", "torch": "t", "commit": "c"}}
-    assert "| `a` | 1 | 2 | 25 | 1.50 (1.25 to 3.00) | 2.5e-01, 100 |" in seeds_at_once.page([row])
+    assert "| `a` | 1 | 2 | 25 | 1.50 (1.25 to 3.00) | 2.5e-01, 100 |  |\n" in seeds_at_once.page([row])
+    again = row | {"largest_difference_alone": 0.125}
+    assert "| 2.5e-01, 100 | 1.2e-01, 100 |\n" in seeds_at_once.page([again])
+    assert "| `a` | 1 | 1 | 10 |  |  |  |\n" in seeds_at_once.page([again])
+
+
+def test_the_page_of_seeds_at_once_is_that_of_the_rows_kept_here() -> None:
+    results = Path(__file__).parents[1] / "docs" / "results"
+    rows = json.loads((results / "seeds_at_once.json").read_text())["rows"]
+    assert (results / "seeds_at_once.md").read_text() == seeds_at_once.page(rows)
 
 
 # ------------------------------------------------------------------------------------------------ bits on a GPU
