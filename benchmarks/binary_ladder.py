@@ -28,8 +28,7 @@ from frugalvit.beginning import opened
 from frugalvit.recipes.find import functions
 from frugalvit.report.environment import short_commit
 from frugalvit.report.progress import Lines
-from frugalvit.report.table import as_markdown
-from frugalvit.studies.account import time_rows, write_logs
+from frugalvit.studies.account import time_page, write_logs
 from frugalvit.studies.binary import ROWS, ladder
 from frugalvit.studies.distillation import chosen
 from frugalvit.studies.study import Study
@@ -112,8 +111,7 @@ def page(found: Study, arguments: argparse.Namespace, setup: Setup) -> str:
         "# BinaryViT's ladder on CIFAR-10\n",
         f"{head}\n",
         found.markdown(),
-        "## Time\n",
-        as_markdown(time_rows(setup.ledger)),
+        time_page(setup.ledger),
     ]
     return "\n".join(parts)
 

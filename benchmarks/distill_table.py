@@ -24,8 +24,7 @@ from pathlib import Path
 import frugalvit
 from frugalvit.report.environment import short_commit
 from frugalvit.report.progress import Lines
-from frugalvit.report.table import as_markdown
-from frugalvit.studies.account import time_rows, write_logs
+from frugalvit.studies.account import time_page, write_logs
 from frugalvit.studies.disagreement import disagreements
 from frugalvit.studies.distillation import ablation, chosen, teachers, ways, with_teacher
 from frugalvit.studies.study import Study
@@ -95,13 +94,16 @@ def page(found: list[Study], arguments: argparse.Namespace, setup: Setup) -> str
     trained_on = "45,000 training pictures" if arguments.val else "all 50,000 training pictures"
     words = " ".join([arguments.student, *arguments.override])
     head = (
-        f"`python benchmarks/distill_table.py`: students `{words}`, {arguments.passes} passes over {trained_on}, seeds "
-        f"{arguments.seeds}; teachers {words_of('convnet', arguments)} and {words_of('transformer', arguments)}. "
-        f"{chosen(setup)} The paper's figures are of ImageNet. A verdict is of the mean difference over seeds, "
-        "by Student's t at 95 %; that the pictures are a sample too is not in it."
+        f"`python benchmarks/distill_table.py --data CIFAR`: students `{words}`, {arguments.passes} passes over {trained_on}, "
+        f"seeds {arguments.seeds}; teachers {words_of('convnet', arguments)} and {words_of('transformer', arguments)}. "
+        f"{chosen(setup)} The paper's figures are of ImageNet. A verdict is of the mean difference over seeds, by Student's t "
+        "at 95 %; that the pictures are a sample too is not in it. Pieces that were not asked for yet (`--only`) are empty. "
+        "What stands in the JSON file beside is not trained again; with another `--out` and `--runs` all is. "
+        "Every run's losses are in `distill_table_logs`. `convnet.cifar10` got its length and optimizer after another had "
+        "been measured on the test pictures (docs/notebook.md); no student was chosen so."
     )
-    parts = ["# Distillation on CIFAR-10\n", f"{head}\n", *(one.markdown() for one in found), "## Time\n"]
-    return "\n".join([*parts, as_markdown(time_rows(setup.ledger))])
+    parts = ["# Distillation on CIFAR-10\n", f"{head}\n", *(one.markdown() for one in found)]
+    return "\n".join([*parts, time_page(setup.ledger)])
 
 
 def main() -> None:

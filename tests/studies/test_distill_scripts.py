@@ -88,9 +88,7 @@ def test_the_table_is_measured_piece_by_piece(
     assert "Nothing was chosen on the pictures that are measured." in page
     shutil.rmtree(runs)  # only the results came back
     called(distill_table, monkeypatch, *words, "--only", "none", "token", "other", "matrix")
-    again = (out / "distill_table.md").read_text()
-    cells = [line.split(" | ")[:2] for line in page.splitlines() if line.startswith("| ")]
-    assert [line.split(" | ")[:2] for line in again.splitlines() if line.startswith("| ")] == cells
+    assert (out / "distill_table.md").read_text() == page
     assert not [one for one in runs.iterdir() if one.is_dir()]
 
 

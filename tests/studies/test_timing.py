@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from frugalvit.report.record import RunFolder
+from frugalvit.studies.account import time_page
+from frugalvit.studies.ledger import Entry, Ledger
 from frugalvit.studies.timing import time_split
 
 
@@ -22,3 +24,15 @@ def test_what_the_first_record_took_beyond_the_usual_pace_is_told_apart(tmp_path
     assert found.steps == pytest.approx(13)
     assert found.total == pytest.approx(sum(seconds.values()))
     assert found.waiting == pytest.approx(0.35)
+
+
+def test_a_training_that_went_on_in_a_later_call_is_told_with_the_seconds_of_all_its_steps(tmp_path: Path) -> None:
+    """Seeds at once, of 30 s each, the last call being of 8 s; and one after the other, of 30 s in a call of 60 s."""
+    times = {"time_steps": 25.0, "time_first": 5.0, "time_images_per_second": 100.0, "time_waiting": 0.0}
+    ledger = Ledger(tmp_path / "ledger.json")
+    ledger.add(Entry(name, name, seed, times, "runs", seconds=spent) for name, spent in LATER.items() for seed in (0, 1))
+    rows = [row.split(" | ")[:3] for row in time_page(ledger).splitlines() if "0, 1" in row]
+    assert rows == [["| at once", "0, 1", "30"], ["| in turn", "0, 1", "60"]]
+
+
+LATER = {"at once": 8.0, "in turn": 60.0}

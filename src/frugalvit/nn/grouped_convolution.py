@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
 ROWS, DEPTH = 128, 64  # places of a tile, and channels that a product sums over
-WARPS, STAGES = 8, 3
+WARPS, STAGES = 4, 3
 
 
 @triton.jit

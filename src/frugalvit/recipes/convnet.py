@@ -38,7 +38,7 @@ def cifar10(
     width: int = 64,
     depth: int = 2,
     stages: int = 4,
-    passes: int = 80,
+    passes: int = 240,
     batch: int = 512,
     lr: float | None = None,
     weight_decay: float | None = None,
@@ -51,7 +51,9 @@ def cifar10(
     """A ResNet-18 for 32-pixel pictures, from scratch: `depth` blocks a stage, `width` channels in the first of them.
 
     frugalvit train convnet.cifar10 --data DOWNLOADS --out runs/convnet
-    Ours, not a paper's. Not run here. `stages=3 width=128` is a wide ResNet of 16 layers, its activations behind the sums.
+    Ours, not a paper's. On CIFAR-10, learning from all 50,000 pictures (data.dataset.holdout=0.0): 96.12 of the test pictures
+    (n = 1) after 288 seconds on an H200 that it shared with other trainings: docs/results/distill_table.md.
+    `stages=3 width=128` is a wide ResNet of 16 layers, its activations behind the sums.
     `cutout` is the share of pictures that lose a square of half their side, `mixed` that of batches that are mixed. The rate
     is 0.4 for SGD with Nesterov's momentum, growing with the batch from 512, and 2e-3 for Muon; the decay 5e-4 and 0.05.
     """

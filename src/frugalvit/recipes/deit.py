@@ -109,7 +109,8 @@ def tiny_cifar10(*, image: int = 32, epochs: int = 100, batch: int = 256, lr: fl
     """A DeiT of DeiT-Ti's width for 32-pixel pictures, from scratch on CIFAR-10: patches of 4, nine blocks.
 
     frugalvit train deit.tiny_cifar10 --data CIFAR --out runs/cifar (CIFAR: a folder of arrays)
-    Ours, not a paper's: 100 epochs with DeiT's augmentation on a padded crop.
+    Ours, not a paper's: 100 epochs with DeiT's augmentation on a padded crop. From all 50,000 pictures
+    (data.dataset.holdout=0.0): 82.62 ± 0.34 of the test pictures (n = 3), docs/results/distill_table.md.
     """
     spec = deit(dim=192, heads=3, depth=9, patch=4, image=image, classes=None, drop_path=drop_path)
     augment = Augment((PadCrop(4), Flip(), RandAugment()))
@@ -141,8 +142,9 @@ def cifar10_distilled(
     """The small DeiT of `deit.tiny_cifar10` with a distillation token, which learns from a convnet.
 
     frugalvit train deit.cifar10_distilled teacher=runs/convnet --data DOWNLOADS --out runs/taught
-    Ours, not a paper's. Not run here. `frugalvit train convnet.cifar10 --data DOWNLOADS --out runs/convnet` makes the teacher,
-    and holds out the same pictures.
+    Ours, not a paper's. `frugalvit train convnet.cifar10 --data DOWNLOADS --out runs/convnet` makes the teacher, and holds out
+    the same pictures. From all 50,000 of them (docs/results/distill_table.md): 86.09 ± 0.43 by both heads (n = 3), 82.62 ± 0.34
+    without the teacher, whose own accuracy was 96.12.
     """
     plain = tiny_cifar10(image=image, epochs=epochs, batch=batch, lr=lr, drop_path=drop_path)
     return taught(replace(plain, data=replace(plain.data, dataset=Cifar10())), Teaching(named_teacher(teacher)))

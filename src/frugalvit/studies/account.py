@@ -9,8 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from frugalvit.report.record import RunFolder
+from frugalvit.report.table import as_markdown
 from frugalvit.studies.ledger import Entry, Ledger
 
+SHARED = (
+    "On CUDA the seeds of a training share the device, and other trainings may have used it at the same time; those that went "
+    "on in a later call compiled twice. So these rows tell what was spent, not which training is faster."
+)
 TIMES = ("steps", "first", "images_per_second", "waiting")
 
 
@@ -31,22 +36,24 @@ def rounded(value: Any) -> Any:
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
-def time_rows(ledger: Ledger) -> list[dict[str, Any]]:
-    """A row a training: the means over its seeds, which shared the device."""
+def time_page(ledger: Ledger) -> str:
+    """Markdown, a row a training: the means over its seeds."""
     groups: dict[str, list[Entry]] = {}
     for entry in ledger.entries.values():
         if entry.folder:
             groups.setdefault(entry.key, []).append(entry)
-    return [time_row(entries) for entries in groups.values()]
+    return f"## Time\n\n{SHARED}\n\n{as_markdown([time_row(entries) for entries in groups.values()])}"
 
 
 def time_row(entries: list[Entry]) -> dict[str, Any]:
+    """Of a training that went on in another call, the entries have that call's seconds and the results all steps'."""
+    longest = max(max(one.seconds, one.results["time_steps"] + one.results["time_first"]) for one in entries)
     mean = {name: statistics.mean(one.results[f"time_{name}"] for one in entries) for name in TIMES}
     where = entries[0].where or {}
     return {
         "training": entries[0].name,
         "seeds": ", ".join(str(one.seed) for one in entries),
-        "seconds, all seeds": f"{max(one.seconds for one in entries):.0f}",
+        "seconds, all seeds": f"{longest:.0f}",
         "of steps": f"{mean['steps']:.0f}",
         "of compiling": f"{mean['first']:.0f}",
         "images/s each": f"{mean['images_per_second']:,.0f}",

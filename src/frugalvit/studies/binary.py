@@ -119,7 +119,7 @@ def teachers(trainings: Mapping[str, Recipe], setup: Setup) -> list[str]:
     lines = []
     for teacher in dict.fromkeys(taught_by(trainings).values()):
         pupils = [name for name, one in taught_by(trainings).items() if one == teacher]
-        own = own_accuracy(teacher, setup.split)
+        own = own_accuracy(teacher, setup)
         whom = "all" if len(pupils) == len(trainings) else ", ".join(pupils)
         name = teacher.path if isinstance(teacher, RunTeacher) else "a model by name"
         lines.append(f"The teacher of {whom}: {name}{f', top-1 {own}' if own else ''}.")

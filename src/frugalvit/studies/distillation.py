@@ -100,7 +100,7 @@ def teachers(
         columns=(STUDENT,),
         values=values,
         claims=tuple(Claim(f"{more} above {less}", (more, STUDENT), (less, STUDENT), paper) for more, less, paper in pairs),
-        beside={"teacher itself": {name: own_accuracy(one, setup.split) for name, one in everyone.items()}},
+        beside={"teacher itself": {name: own_accuracy(one, setup) for name, one in everyone.items()}},
         paper=tuple(
             {"teacher": name, "teacher itself": figure(own), "DeiT-B as student, ImageNet": figure(top1)}
             for name, (own, top1) in TABLE_2.items()
@@ -203,11 +203,13 @@ def differences(more: str, less: str) -> str:
     return ", ".join(f"{column[more] - column[less]:+.1f}" for column in TABLE_3.values()) + " (Ti, S, B)"
 
 
-def own_accuracy(teacher: TeacherSpec, split: str) -> str:
-    """Of a teacher that is a finished run, on its own pictures of that split."""
-    if not isinstance(teacher, RunTeacher) or not (Path(teacher.path) / "recipe.json").exists():
+def own_accuracy(teacher: TeacherSpec, setup: Setup) -> str:
+    """Of a teacher that is a finished run, on its own pictures of the split that is measured."""
+    if not isinstance(teacher, RunTeacher):
         return ""
-    found = RunFolder(Path(teacher.path)).results().get(f"{split}_top1")
+    folder, made = Path(teacher.path), setup.ledger.made_in(Path(teacher.path))
+    there = RunFolder(folder).results() if (folder / "recipe.json").exists() else made.results if made else {}
+    found = there.get(f"{setup.split}_top1")
     return "" if found is None else f"{found:.2f}"
 
 
