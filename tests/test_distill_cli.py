@@ -31,6 +31,9 @@ def test_a_teacher_is_trained_and_then_a_student(tmp_path: Path, monkeypatch: py
     again = json.loads(called("--teacher", str(out / "teacher"), "--student", "vit.digits", "--way", "hard",
                               "--out", str(tmp_path / "hard"), "--quiet", "--json", *SIZES))  # fmt: skip
     assert "val_top1_distill" not in again["student"] and "teacher" not in again
+    found = json.loads(CliRunner().invoke(app, ["bench", str(out / "student"), "--steps", "1", "--json"]).stdout)
+    assert [row["what"] for row in found["rows"]] == ["synthetic", "with data", "inference"]
+    assert any("The teacher answers in every step" in note for note in found["notes"])
 
 
 def test_several_teachers_answer_together(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tests.test_cli import bad, good, run
 from tests.training.runs import TINY, StopAt, Stopped, states, tiny
 
 import frugalvit
+from frugalvit.beginning import opened
 from frugalvit.run import train
 from frugalvit.spec import encode
 
@@ -282,7 +283,7 @@ def test_settings_that_are_written_as_options_are_told_how_to_be_written(words: 
 def test_the_length_of_a_saved_recipe_has_another_name(tmp_path: Path) -> None:
     (tmp_path / "night.json").write_text(json.dumps(encode(frugalvit.recipe("vit.digits"))))
     text = bad("train", "night.json", "epochs=8", "--out", "run", cwd=tmp_path)
-    assert "there is no parameter 'epochs'. Say duration=Epochs(2) or duration=Steps(100)." in text
+    assert "there is no parameter 'epochs'. Say 'duration=Epochs(2)' or 'duration=Steps(100)'." in text
 
 
 @pytest.mark.parametrize(
@@ -413,3 +414,28 @@ main()
     assert states(out)[-1].read_bytes() == before
     assert not list(out.rglob(".*.part"))
     assert json.loads(good(*words, "--json"))["step"] == 24
+
+
+def test_a_validation_that_lacks_pictures_and_a_training_without_one_are_told(tmp_path: Path) -> None:
+    """Classes of three hold some out, all broken but one; classes of one hold nothing out."""
+    few = (*(one for one in FOLDER if not one.startswith("batch")), "batch=2", "epochs=1", "data.dataset.holdout=0.4")
+    words = ["transfer.folder", *few, "--device", "cpu"]
+    for folder, each in (("three", 3), ("one", 1)):
+        for name in CLASSES:
+            (tmp_path / folder / name).mkdir(parents=True)
+            for number in range(each):
+                Pillow.new("RGB", (40, 40), (9 * number, 0, 0)).save(tmp_path / folder / name / f"{number}.png")
+    first = run("train", *words, "--data", str(tmp_path / "three"), "--out", str(tmp_path / "a"))
+    assert first.returncode == 0 and "cannot be read" not in first.stderr, first.stderr
+    broken = held_out(tmp_path / "three", few)[1:]
+    for one in broken:
+        one.write_bytes(one.read_bytes()[:40])
+    second = run("train", *words, "--data", str(tmp_path / "three"), "--out", str(tmp_path / "b"))
+    assert f"caution: {len(broken)} val pictures cannot be read, and val is without; `frugalvit data check`" in second.stderr
+    third = run("train", *words, "--data", str(tmp_path / "one"), "--out", str(tmp_path / "c"))
+    assert third.returncode == 0 and "no pictures are held out, so none will say how good the model is" in third.stderr
+
+
+def held_out(data: Path, overrides: tuple[str, ...]) -> list[Path]:
+    source = opened(frugalvit.recipe("transfer.folder", *overrides), data)["val"]
+    return [Path(source.name(index)) for index in range(len(source))]

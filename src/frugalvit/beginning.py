@@ -263,6 +263,8 @@ def cautions(training: Training) -> Iterator[str]:
             f"caution: {left} of the {places} pictures of an epoch fill no batch of {recipe.batch} and are left out, others "
             f"each time; batch={fewer} leaves out {places % fewer}"
         )
+    if not training.framed:
+        yield "no pictures are held out, so none will say how good the model is; data.dataset.holdout keeps some of each class"
     parameters = dict(training.state.module.named_parameters())
     frozen = [name for name, one in parameters.items() if not one.requires_grad and recipe.tune.learns(name)]
     if frozen:

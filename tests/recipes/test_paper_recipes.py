@@ -352,7 +352,7 @@ def test_our_own_small_recipe_may_begin_on_a_finer_grid() -> None:
         (("heads=3",), r"best_cifar10.heads: 3 heads of 224 channels. Use one of \[2, 4, 8, 14"),
         (("heads=0", "early=0"), r"best_cifar10.heads: 0 heads of 224 channels. Use one of \[1, 2, 4"),
         (("local=99",), r"99 of 11 blocks on patches alone. Use 1 to 11\."),
-        (("steps=5",), r"no parameter 'steps'. Say passes=2 or duration=Epochs\(2\) or duration=Steps\(100\)"),
+        (("steps=5",), r"no parameter 'steps'. Say passes=2 or 'duration=Epochs\(2\)' or 'duration=Steps\(100\)'"),
         (("epochs=5",), r"no parameter 'epochs'. Say passes=2"),
     ],
 )

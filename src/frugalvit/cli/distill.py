@@ -24,7 +24,7 @@ from frugalvit.cli.console import (
     plain,
 )
 from frugalvit.cli.resuming import Extend, refuse_exclusive, refuse_folder_of_seeds, refuse_recipe_of_own_parts
-from frugalvit.cli.training import resumable, several
+from frugalvit.cli.training import resumable, several, tell_cautions
 from frugalvit.errors import SpecError, whole_number
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 TEACHER = "A run folder, a recipe (trained first), an exported .onnx file, or a model: regnety_160, timm:resnet50."
-TEACHER += " Several together: once for each."
+TEACHER += " Several together: once for each, trained already."
 
 
 @app.command(cls=OfSettings)
@@ -116,6 +116,7 @@ def distill(
         for name, value in heads.items():
             head = name.removeprefix(f"{split}_top1").removeprefix("_") or ("both" if len(heads) > 1 else "class")
             console.print(f"{split}: student, {head} {value:.2f} %", markup=False)
+    tell_cautions(done)
     console.print(f"Written to {done.path}: the student, which needs no teacher any more", markup=False)
 
 

@@ -120,6 +120,10 @@ def train(
 def tell_cautions(done: Run, who: str = "") -> None:
     if skipped := done.summary["nonfinite"]:
         stderr.print(f"caution: {who}{skipped} steps were skipped: their loss or gradient was no number", markup=False)
+    for split in ("val", "test"):
+        if missing := done.summary.get(f"{split}_unreadable"):
+            which = f"{missing} {split} picture{'s' if missing > 1 else ''} cannot be read, and {split} is without"
+            stderr.print(f"caution: {who}{which}; `frugalvit data check` names what is broken", markup=False)
 
 
 @contextmanager

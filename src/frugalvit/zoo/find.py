@@ -213,6 +213,6 @@ def refuse_unknown(names: Iterable[str], known: Iterable[str], fields: Iterable[
 def cure(name: str, known: set[str]) -> str:
     """What to write instead; recipes have different words for how long they train."""
     if name in LENGTHS and "duration" in known:
-        counts = [f"{one}=2" for one in LENGTHS if one in known]
-        return f"Say {' or '.join([*counts, 'duration=Epochs(2)', 'duration=Steps(100)'])}."
+        ways = [f"{one}=2" for one in LENGTHS if one in known] + ["'duration=Epochs(2)'", "'duration=Steps(100)'"]
+        return f"Say {' or '.join(ways)}."
     return suggestion(name, known)
