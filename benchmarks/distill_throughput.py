@@ -28,7 +28,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import timm
 import torch
@@ -78,6 +78,11 @@ class Case:
     image: int
     layout: str  # of timm's pictures and student
     device: torch.device
+    rounded: Literal["bf16", "fp32"] = "bf16"  # what products are rounded to; fp32 is for comparing both sides
+
+    def place(self, streamed: Literal["bf16", "bf16_stream"] = "bf16") -> Place:
+        """Ours, where bf16 may flow between blocks too."""
+        return Place(self.device, streamed if self.rounded == "bf16" else self.rounded)
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return function if self.compiled == "off" else torch.compile(function)
@@ -93,7 +98,7 @@ def timm_loss(case: Case, student: nn.Module, teacher: nn.Module) -> Loss:
 
     def total(image_BCHW: Tensor, target_BC: Tensor) -> Tensor:
         image_BCHW = image_BCHW.to(memory_format=LAYOUTS[case.layout])
-        with torch.autocast(case.device.type, torch.bfloat16):
+        with torch.autocast(case.device.type, torch.bfloat16, enabled=case.rounded == "bf16"):
             return task(image_BCHW, target_BC)["loss"]
 
     return total
@@ -115,8 +120,7 @@ def opened(case: Case, network: nn.Module, form: str) -> Teacher:
     """The teacher as `frugalvit distill` has it, on pictures that are its student's."""
     pictures = Preprocess(case.image, case.image, *IMAGENET)
     classes = tuple(map(str, range(CLASSES)))
-    place = Place(case.device, "bf16")
-    teacher = Teacher(network, pictures, pictures, classes, place, name=case.teacher, knows=CLASSES)
+    teacher = Teacher(network, pictures, pictures, classes, case.place(), name=case.teacher, knows=CLASSES)
     if form == "quick":
         quicken(teacher, case.batch)
     return teacher
@@ -133,7 +137,7 @@ def our_teacher(case: Case, whose: str, form: str) -> Answers:
 
 
 def our_loss(case: Case, student: Any, answers: Answers, way: str) -> Loss:
-    place = Place(case.device, "bf16" if way in ("plain", "graph") else "bf16_stream")
+    place = case.place("bf16" if way in ("plain", "graph") else "bf16_stream")
     student.stream = place.stream
     objective = TOKEN.build(student.spec.heads, torch.ones(CLASSES), answers={"logits": (CLASSES,)}).to(case.device)
     none_B = torch.zeros(case.batch, dtype=torch.int64, device=case.device)  # labels, which targets stand for, and places
