@@ -157,7 +157,7 @@ def same_path(recipe: Recipe, out: Path) -> Recipe:
     if recipe.path != "auto" or not (out / "recipe.json").exists():
         return recipe
     taken = RunFolder(out).recipe().get("path", "plain")
-    return replace(recipe, path=taken) if taken in ("plain", "sent", "kept") else recipe
+    return replace(recipe, path=taken) if taken in ("plain", "sent", "decoded", "kept") else recipe
 
 
 def as_saved(out: Path, described: dict[str, Any]) -> dict[str, Any]:

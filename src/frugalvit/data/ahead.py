@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,11 +18,14 @@ DEPTH = 2  # batches on their way to the device
 WAITING = 0.1  # the share of the time above which advice is due
 
 
-class Ahead:
-    """An iterator over batches on a device, the next ones of which are on their way."""
+Read = TypeVar("Read")
 
-    def __init__(self, reader: Iterator[Batch], device: torch.device):
-        self.reader, self.device = reader, device
+
+class Ahead(Generic[Read]):
+    """An iterator over batches on a device, the next ones of which are on their way; `bring` puts one there."""
+
+    def __init__(self, reader: Iterator[Read], device: torch.device, bring: Callable[[Read], Batch]):
+        self.reader, self.device, self.bring = reader, device, bring
         self.side = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.coming: deque[tuple[Batch, torch.cuda.Event | None]] = deque()
 
@@ -31,8 +34,8 @@ class Ahead:
 
     def __next__(self) -> Batch:
         depth = DEPTH if self.side is not None else 1  # without a stream there is nothing to overlap
-        while len(self.coming) < depth and (batch := next(self.reader, None)) is not None:
-            self.coming.append(self.sent(batch))
+        while len(self.coming) < depth and (given := next(self.reader, None)) is not None:
+            self.coming.append(self.sent(given))
         if not self.coming:
             raise StopIteration
         batch, arrived = self.coming.popleft()
@@ -43,17 +46,20 @@ class Ahead:
                 tensor.record_stream(here)  # else its memory is used again while `here` still reads it
         return batch
 
-    def sent(self, batch: Batch) -> tuple[Batch, torch.cuda.Event | None]:
+    def sent(self, given: Read) -> tuple[Batch, torch.cuda.Event | None]:
         if self.side is None:
-            return mapped(batch, lambda tensor: tensor.to(self.device)), None
+            return self.bring(given), None
         with torch.cuda.stream(self.side):
-            copy = mapped(batch, lambda tensor: tensor.pin_memory().to(self.device, non_blocking=True))
-            return copy, self.side.record_event()
+            return self.bring(given), self.side.record_event()
 
 
-def ahead(batches: Dataset[Batch], numbers: range, workers: int, device: torch.device) -> Ahead:
+def ahead(batches: Dataset[Batch], numbers: range, workers: int, device: torch.device) -> Ahead[Batch]:
     """Those batches in order on `device`, the same ones as `read` gives, decoded by `workers` processes."""
-    return Ahead(read(batches, numbers, workers), device)
+
+    def there(tensor: Tensor) -> Tensor:
+        return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+    return Ahead(read(batches, numbers, workers), device, lambda batch: mapped(batch, there))
 
 
 def tensors(batch: Batch) -> list[Tensor]:

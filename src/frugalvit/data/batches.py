@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ from frugalvit.data.randomness import Stream, numpy_generator
 from frugalvit.data.source import Source
 from frugalvit.data.split import Picked
 from frugalvit.errors import DataError
+
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def stacked(pictures: list[Pillow.Image], labels: np.ndarray, indices: np.ndarra
     )
 
 
-def read(batches: Dataset[Batch], numbers: range, workers: int) -> Iterator[Batch]:
+def read(batches: Dataset[Read], numbers: range, workers: int) -> Iterator[Read]:
     """Those batches in order, read ahead by `workers` processes; 0 reads in this one."""
     loader = DataLoader(
         batches,

@@ -1,4 +1,4 @@
-"""JPEG files decoded by a CUDA device, for building a store where torchvision can; all else is decoded as ever."""
+"""JPEG files decoded by a CUDA device where torchvision can: for a store, or on the way to a training (encoded.py)."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ class GpuJpeg:
     def decode(self, source: Source, indices: Sequence[int]) -> Iterator[Pillow.Image | str]:
         for start in range(0, len(indices), AT_ONCE):
             few = indices[start : start + AT_ONCE]
-            able = {index: data for index in few if (data := plain_jpeg(source, index)) is not None}
+            able = {index: file for index in few if (file := plain_jpeg(source, index)) is not None}
             found: dict[int, Pillow.Image] = {}
             try:
-                found |= zip(able, on_device(list(able.values()), self.device), strict=True)
+                images = decoded(list(able.values()), None, torch.device(self.device))
+                found |= {index: as_picture(one.permute(1, 2, 0).cpu()) for index, one in zip(able, images, strict=True)}
             except RuntimeError as error:
                 warnings.warn(f"{self.device} could not decode {len(able)} pictures ({error}); the CPU does.", stacklevel=2)
             for index in few:
@@ -54,23 +55,28 @@ class GpuJpeg:
 
 def decoder_for(device: torch.device) -> Decoder:
     """The device's own decoder where there is one, else Pillow, with a warning."""
-    if device.type == "cuda" and torch.cuda.is_available() and decodes_on_cuda():
+    if device.type == "cuda" and decodes_on(device):
         return GpuJpeg(str(device))
     warnings.warn(f"no JPEG can be decoded by {device} here, as decoder='device' asks; the CPU does.", stacklevel=2)
     return OneByOne()
 
 
-def decodes_on_cuda() -> bool:
+def decodes_on(device: torch.device) -> bool:
     """Whether torchvision can; its operations are there once it is imported."""
     try:
         import torchvision.io  # noqa: F401
     except ImportError:
         return False
-    return hasattr(torch.ops.image, "decode_jpegs_cuda")
+    if device.type == "cuda":
+        return torch.cuda.is_available() and hasattr(torch.ops.image, "decode_jpegs_cuda")
+    return device.type == "cpu" and hasattr(torch.ops.image, "decode_jpeg")
 
 
-def plain_jpeg(source: Source, index: int) -> bytes | None:
-    """The bytes of a picture, if it is a whole JPEG file in color or gray that is stored upright."""
+def plain_jpeg(source: Source, index: int, mode: str | None = None) -> Tensor | None:
+    """The bytes of a picture, if it is a whole JPEG file in color or gray that is stored upright.
+
+    `mode` asks for one that a device decodes to that mode as Pillow does: of colors it would make another gray.
+    """
     while isinstance(source, Picked):
         index = int(source.indices[index])
         source = source.source
@@ -81,22 +87,25 @@ def plain_jpeg(source: Source, index: int) -> bytes | None:
         with Pillow.open(path) as file:
             if file.format != "JPEG" or file.mode not in ("RGB", "L") or file.getexif().get(ORIENTATION, 1) != 1:
                 return None
-        data = path.read_bytes()
+            if mode not in (None, "RGB", file.mode):
+                return None
+        data = bytearray(path.read_bytes())
     except Exception:  # whatever is wrong with it, Pillow is to say
         return None
-    return data if data.endswith(END) else None
+    return torch.frombuffer(data, dtype=torch.uint8) if data.endswith(END) else None
 
 
-def on_device(files: list[bytes], device: str) -> list[Pillow.Image]:
-    from torchvision.io import decode_jpeg
+def decoded(files: Sequence[Tensor], mode: str | None, device: torch.device) -> list[Tensor]:
+    """image_CHW of each JPEG on the device, in its own mode or the one that is given. Raises a RuntimeError."""
+    from torchvision.io import ImageReadMode, decode_jpeg
 
     if not files:
         return []
-    inputs = [torch.frombuffer(bytearray(data), dtype=torch.uint8) for data in files]
+    asked = {None: ImageReadMode.UNCHANGED, "RGB": ImageReadMode.RGB, "L": ImageReadMode.GRAY}[mode]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torchvision 0.29 announces that TorchCodec will take this over
-        image_CHW: list[Tensor] = decode_jpeg(inputs, device=device)
-    return [as_picture(one.permute(1, 2, 0).cpu()) for one in image_CHW]
+        found: list[Tensor] = decode_jpeg(list(files), asked, device=str(device))
+    return found
 
 
 def as_picture(image_HWC: Tensor) -> Pillow.Image:

@@ -20,6 +20,7 @@ from torch.utils.data import Dataset
 from frugalvit.data.ahead import ahead
 from frugalvit.data.batch import Batch
 from frugalvit.data.batches import TrainingBatches
+from frugalvit.data.encoded import EncodedBatches, files_ahead
 from frugalvit.data.numbered import NumberedBatches
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.store_device import OneSize
@@ -46,7 +47,7 @@ CAPTURING = threading.Lock()  # one at a time: neither the compiler nor a captur
 class GraphStep(Step):
     """Takes steps whose draws are made on the device: others than those of `Step`, and so are its batches.
 
-    With `kept` pictures it needs their numbers alone; without, batches come augmented from the host.
+    With `kept` pictures it needs their numbers alone; without, batches come augmented from the host, or as files.
     """
 
     def __init__(
@@ -64,7 +65,9 @@ class GraphStep(Step):
             raise SpecError("fp16 scales its loss by steps of its own. Use bf16 or fp32 here.", path="recipe.precision")
         device = place.device
         self.kept = kept
-        self.prepared: Callable[..., Any] = Prepared(recipe, preprocess, kept, state.module.draws).to(device)
+        prepared = Prepared(recipe, preprocess, kept, state.module.draws).to(device)
+        self.prepared: Callable[..., Any] = prepared
+        self.drawn = prepared.drawn
         self.terms = terms_of(state.module, state.objective, place, recipe.accumulate)
         self.judged: Callable[..., Tensor] = judged
         self.kept_where: Callable[..., None] = kept_where
@@ -85,11 +88,14 @@ class GraphStep(Step):
         self.landings: list[torch.cuda.Event] = []  # of the last steps, oldest first
         self.tried = device.type != "cuda"
 
-    def reader(self, batches: Dataset[Batch], numbers: range, workers: int) -> Iterator[Batch]:
+    def reader(self, batches: Dataset[Batch] | EncodedBatches, numbers: range, workers: int) -> Iterator[Batch]:
+        device = self.place.device
         if isinstance(batches, NumberedBatches):
             return (batches[number] for number in numbers)
+        if isinstance(batches, EncodedBatches):
+            return files_ahead(batches, numbers, workers, self.recipe.data.augment, self.drawn, device)
         assert isinstance(batches, TrainingBatches)
-        return ahead(batches, numbers, workers, self.place.device)
+        return ahead(batches, numbers, workers, device)
 
     def take(self, batches: Sequence[Batch]) -> None:
         state, recipe = self.state, self.recipe

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torch.utils.data import Dataset
 
 from frugalvit.data.batch import Batch
+from frugalvit.data.encoded import EncodedBatches
 from frugalvit.errors import FrugalError
 from frugalvit.training.duration import NOTHING, Duration
 from frugalvit.training.recipe import Recipe
@@ -59,7 +60,7 @@ class Record:
     values: dict[str, float]
 
 
-def fit(step: Step, batches: Dataset[Batch], cadence: Cadence, workers: int = 0) -> Iterator[Record]:
+def fit(step: Step, batches: Dataset[Batch] | EncodedBatches, cadence: Cadence, workers: int = 0) -> Iterator[Record]:
     """Trains from the state's step to the end, yielding a record whenever one is due."""
     state, recipe, clock = step.state, step.recipe, step.clock
     accumulate = recipe.accumulate

@@ -10,12 +10,14 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from frugalvit.data.augment import ResizedCrop
 from frugalvit.data.batches import TrainingBatches
 from frugalvit.data.device.erase import erase
 from frugalvit.data.device.mix import mix
-from frugalvit.data.device.pipeline import pipeline
+from frugalvit.data.device.pipeline import part_of_pipeline, pipeline
 from frugalvit.data.device.size import MapSize
-from frugalvit.data.gpu_jpeg import decoder_for
+from frugalvit.data.encoded import EncodedBatches
+from frugalvit.data.gpu_jpeg import decoder_for, decodes_on, plain_jpeg
 from frugalvit.data.numbered import NumberedBatches, stand_ins
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.source import Source
@@ -29,6 +31,7 @@ from frugalvit.training.recipe import Recipe, Stored
 from frugalvit.training.teacher import Teacher
 
 Progress = Callable[[int, int], None]
+Batches = TrainingBatches | EncodedBatches | NumberedBatches
 
 CUDA = "cuda"  # where `auto` leaves the plain path
 DIFFER = "the pictures differ in size, and those that are kept must have one. Resize them, or leave path at auto."
@@ -40,9 +43,9 @@ KEPT: WeakValueDictionary[tuple[str, str], OneSize] = WeakValueDictionary()  # t
 class Way:
     """What was chosen, and why."""
 
-    path: Literal["plain", "sent", "kept"]
+    path: Literal["plain", "sent", "decoded", "kept"]
     kept: OneSize | None
-    batches: TrainingBatches | NumberedBatches
+    batches: Batches
     note: str
 
 
@@ -72,6 +75,8 @@ def way_for(
     reasons = []
     try:
         refuse_plain_parts(recipe, place, teacher)
+        if recipe.path == "decoded":
+            return decoded_way(recipe, source, preprocess, place)
         if recipe.path != "sent":
             try:
                 return kept_way(recipe, source, preprocess, place, workers, progress)
@@ -105,6 +110,21 @@ def refuse_plain_parts(recipe: Recipe, place: Place, teacher: Teacher | None) ->
         mix(recipe.data.mix, recipe.model.classes or 1, 0.0)
     except SpecError as error:
         raise Unfit(error.problem) from error
+
+
+def decoded_way(recipe: Recipe, source: Source, preprocess: Preprocess, place: Place) -> Way:
+    """Files on their way to the device, which decodes them. Unfit where it cannot, or where there is nothing to decode."""
+    data, size = recipe.data, (preprocess.height, preprocess.width)
+    if not isinstance(data.augment.steps[0], ResizedCrop):
+        first = type(data.augment.steps[0]).__name__
+        raise Unfit(f"pictures that the device decodes are cropped first, by ResizedCrop, and here by {first}. Use sent.")
+    part_of_pipeline(data.augment.steps[1:], MapSize(*size, len(preprocess.mean)), size)
+    if not decodes_on(place.device):
+        raise Unfit(f"no JPEG can be decoded by {place.device} here: torchvision lacks what it takes. Use sent.")
+    if all(plain_jpeg(source, index, preprocess.mode) is None for index in spots(len(source))):
+        raise Unfit("of the pictures that were tried, none is a JPEG file that a device decodes. Use sent.")
+    batches = EncodedBatches(source, data.order, recipe.seed, recipe.batch, preprocess, data.unreadable)
+    return Way("decoded", None, batches, "")
 
 
 def kept_way(recipe: Recipe, source: Source, preprocess: Preprocess, place: Place, workers: int, progress: Progress) -> Way:

@@ -11,8 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from frugalvit.data.batches import TrainingBatches
-from frugalvit.data.numbered import NumberedBatches
 from frugalvit.data.order import steps_per_epoch
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.randomness import Stream, key
@@ -31,7 +29,7 @@ from frugalvit.training.loop import Cadence, cadence_of
 from frugalvit.training.one_bit import place_of_bits
 from frugalvit.training.optimizer import parameter_groups, peak_lr
 from frugalvit.training.own import refuse_objective
-from frugalvit.training.paths import Progress, stored, way_for, with_path
+from frugalvit.training.paths import Batches, Progress, stored, way_for, with_path
 from frugalvit.training.recipe import Recipe, filled, preprocess_of
 from frugalvit.training.schedule import Clock
 from frugalvit.training.state import State
@@ -51,7 +49,7 @@ class Training:
     cadence: Cadence
     state: State
     step: Step
-    batches: TrainingBatches | NumberedBatches
+    batches: Batches
     note: str  # on the path that was chosen
     framed: Mapping[str, Framed]  # the splits that are measured
 

@@ -87,8 +87,9 @@ class Recipe:
     tune: Tune = Everything()
     stop: EarlyStop | None = None
     precision: PrecisionName = "auto"
-    path: Literal["auto", "plain", "sent", "kept"] = "auto"  # plain: as defined, augmented by the host; sent: the same
-    # pictures, the rest one CUDA graph; kept: pictures on the device, all one graph. Each has draws of its own
+    path: Literal["auto", "plain", "sent", "decoded", "kept"] = "auto"  # plain: as defined, augmented by the host; sent: the
+    # same pictures, the rest one CUDA graph; decoded: JPEG files, decoded, cropped and augmented by the device; kept: pictures
+    # on the device, all one graph. Each has draws of its own
     deterministic: bool = False  # the same bits from every run on one kind of device, at some cost
     evaluate: Duration = Epochs(1)
     save: Duration = Epochs(1)

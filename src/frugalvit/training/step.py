@@ -11,6 +11,7 @@ from torch.utils.data import Dataset
 
 from frugalvit.data.batch import Batch
 from frugalvit.data.batches import read
+from frugalvit.data.encoded import EncodedBatches
 from frugalvit.data.finish import normalize
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.randomness import Stream, numpy_generator, torch_generator
@@ -53,8 +54,9 @@ class Step:
         self.most_in_a_row = torch.zeros((), device=place.device)
         self.notes: list[str] = []  # what is worth telling, until somebody does
 
-    def reader(self, batches: Dataset[Batch], numbers: range, workers: int) -> Iterator[Batch]:
+    def reader(self, batches: Dataset[Batch] | EncodedBatches, numbers: range, workers: int) -> Iterator[Batch]:
         """Those batches, as `take` wants them."""
+        assert not isinstance(batches, EncodedBatches)
         return read(batches, numbers, workers)
 
     def take(self, batches: Sequence[Batch]) -> None:

@@ -87,7 +87,8 @@ def long(recipe: Recipe) -> Recipe:
 def still_speeds(training: Training, *, calls: int | None = None) -> Iterator[Speed]:
     """The recipe's step on its first batch, which lies on the device: nothing is read."""
     recipe, device = training.recipe, training.place.device
-    given = [mapped(training.batches[0], lambda tensor: tensor.to(device))] * recipe.accumulate
+    first = next(training.step.reader(training.batches, range(1), 0))
+    given = [mapped(first, lambda tensor: tensor.to(device))] * recipe.accumulate
     yield from speeds("synthetic", lambda: training.step.take(given), recipe.pictures, device, calls=calls)
 
 

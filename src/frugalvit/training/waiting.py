@@ -8,6 +8,7 @@ from typing import Literal
 
 from frugalvit.data.ahead import WAITING, Reading, advice
 from frugalvit.data.batches import TrainingBatches, readable
+from frugalvit.data.encoded import EncodedBatches
 from frugalvit.data.store import Store
 from frugalvit.training.loop import Record
 from frugalvit.training.prepare import Training
@@ -27,7 +28,7 @@ class Waiting:
     @cached_property
     def reading(self) -> Reading:
         batches, preprocess = self.training.batches, self.training.preprocess
-        source = batches.source if isinstance(batches, TrainingBatches) else None
+        source = batches.source if isinstance(batches, (TrainingBatches, EncodedBatches)) else None
         kept: Literal["encoded", "stored", "on the device"] = "encoded" if source is not None else "on the device"
         side = 0
         if source is not None and not isinstance(source, Store):

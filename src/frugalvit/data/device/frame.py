@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from frugalvit.data.augment import CROP_TRIES, Flip, PadCrop, Resize, ResizedCrop
 from frugalvit.data.device.affine import pixels
 from frugalvit.data.device.draws import whole
-from frugalvit.data.device.resample import Taps, resampled, taps, taps_needed
+from frugalvit.data.device.resample import Taps, refuse_many_taps, resampled, taps
 from frugalvit.data.device.size import MapSize
 from frugalvit.data.preprocess import covering, margin
 
@@ -87,7 +87,7 @@ class DeviceResizedCrop(nn.Module):
         super().__init__()
         self.spec, self.size, self.target = spec, size, target
         for source, wanted in zip((size.height, size.width), target, strict=True):
-            taps_needed(source, wanted, spec.interpolation)  # refuses before any data is opened
+            refuse_many_taps(source, wanted, spec.interpolation)
 
     def forward(self, image_BCHW: Tensor, draws_BK: Tensor) -> Tensor:
         top_B, left_B, high_B, wide_B = self.boxes(draws_BK)
@@ -96,23 +96,31 @@ class DeviceResizedCrop(nn.Module):
         return resampled(image_BCHW, down, across)
 
     def boxes(self, draws_BK: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """(top, left, height, width) of each picture's box: the first of ten that fits, else the centered one."""
-        height, width = self.size.height, self.size.width
-        area_BT, shape_BT, place_B2 = draws_BK.double().split((CROP_TRIES, CROP_TRIES, 2), 1)
-        low, high = self.spec.area
-        area_BT = (low + (high - low) * area_BT) * width * height
-        low, high = (math.log(ratio) for ratio in self.spec.ratio)
-        ratio_BT = (low + (high - low) * shape_BT).exp()
-        wide_BT, high_BT = (area_BT * ratio_BT).sqrt().round(), (area_BT / ratio_BT).sqrt().round()
-        fits_BT = (wide_BT > 0) & (wide_BT <= width) & (high_BT > 0) & (high_BT <= height)
-        first_B1 = fits_BT.int().argmax(1, keepdim=True)  # the first that fits, as if drawn one after the other
-        found_B, wide_B, high_B = (one_BT.gather(1, first_B1)[:, 0] for one_BT in (fits_BT, wide_BT, high_BT))
-        top_B, left_B = (place_B2[:, 0] * (height - high_B + 1)).floor(), (place_B2[:, 1] * (width - wide_B + 1)).floor()
-        wide = min(width, max(1, round(height * self.spec.ratio[1])))
-        high = min(height, max(1, round(width / self.spec.ratio[0])))
-        center = (height - high) // 2, (width - wide) // 2, high, wide
-        drawn = top_B, left_B, high_B, wide_B
-        top_B, left_B, high_B, wide_B = (
-            torch.where(found_B, one_B, other).to(torch.int64) for one_B, other in zip(drawn, center, strict=True)
-        )
-        return top_B, left_B, high_B, wide_B
+        height_B, width_B = (torch.full_like(draws_BK[:, 0], side) for side in (self.size.height, self.size.width))
+        return boxes(self.spec, draws_BK, height_B, width_B)
+
+
+def boxes(spec: ResizedCrop, draws_BK: Tensor, height_B: Tensor, width_B: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(top, left, height, width) of a box in each picture: the first of ten that fits, else the centered one."""
+    height_B1, width_B1 = height_B.double()[:, None], width_B.double()[:, None]
+    area_BT, shape_BT, place_B2 = draws_BK.double().split((CROP_TRIES, CROP_TRIES, 2), 1)
+    low, high = spec.area
+    area_BT = (low + (high - low) * area_BT) * width_B1 * height_B1
+    low, high = (math.log(ratio) for ratio in spec.ratio)
+    ratio_BT = (low + (high - low) * shape_BT).exp()
+    wide_BT, high_BT = (area_BT * ratio_BT).sqrt().round(), (area_BT / ratio_BT).sqrt().round()
+    fits_BT = (wide_BT > 0) & (wide_BT <= width_B1) & (high_BT > 0) & (high_BT <= height_B1)
+    first_B1 = fits_BT.int().argmax(1, keepdim=True)  # the first that fits, as if drawn one after the other
+    found_B1, wide_B1, high_B1 = (one_BT.gather(1, first_B1) for one_BT in (fits_BT, wide_BT, high_BT))
+    top_B1, left_B1 = (
+        (draw_B1 * (side_B1 - box_B1 + 1)).floor()
+        for draw_B1, side_B1, box_B1 in zip(place_B2.split(1, 1), (height_B1, width_B1), (high_B1, wide_B1), strict=True)
+    )
+    most_wide_B1 = torch.minimum(width_B1, (height_B1 * spec.ratio[1]).round().clamp(min=1))
+    most_high_B1 = torch.minimum(height_B1, (width_B1 / spec.ratio[0]).round().clamp(min=1))
+    center = ((height_B1 - most_high_B1) // 2, (width_B1 - most_wide_B1) // 2, most_high_B1, most_wide_B1)
+    drawn = top_B1, left_B1, high_B1, wide_B1
+    top_B, left_B, high_B, wide_B = (
+        torch.where(found_B1, one_B1, other_B1)[:, 0].to(torch.int64) for one_B1, other_B1 in zip(drawn, center, strict=True)
+    )
+    return top_B, left_B, high_B, wide_B

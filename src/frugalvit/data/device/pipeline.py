@@ -64,8 +64,13 @@ class DevicePipeline(nn.Module):
 
 def pipeline(augment: Augment, source: MapSize, target: tuple[int, int]) -> DevicePipeline:
     """`augment` for uint8 batches of pictures of the size `source`, which leave at (height, width) `target`."""
+    return part_of_pipeline(augment.steps, source, target)
+
+
+def part_of_pipeline(specs: Sequence[Step], source: MapSize, target: tuple[int, int]) -> DevicePipeline:
+    """The same for some of its steps."""
     size, steps = source, []
-    for place, spec in enumerate(augment.steps):
+    for place, spec in enumerate(specs):
         with at(f"steps[{place}]"):
             steps.append(device_step(spec, size, target))
         if isinstance(spec, (ResizedCrop, PadCrop, Resize)):

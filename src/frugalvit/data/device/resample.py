@@ -12,7 +12,7 @@ from torch import Tensor
 from frugalvit.errors import SpecError
 
 PRECISION = 22  # bits of a weight
-MOST_TAPS = 33  # of a bicubic filter that shrinks by 8
+MOST_TAPS = 33  # in a compiled step: of a bicubic filter that shrinks by 8
 
 
 class Taps(NamedTuple):
@@ -42,13 +42,17 @@ FILTERS: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
 def taps_needed(source: int, target: int, interpolation: str) -> int:
     """The most source pixels an output pixel reads when up to `source` of them become `target`."""
     support = FILTERS[interpolation][1] * max(1.0, source / target)
-    count = 2 * math.ceil(support) + 1
+    return 2 * math.ceil(support) + 1
+
+
+def refuse_many_taps(source: int, target: int, interpolation: str) -> None:
+    """More than a compiled step should spell out; before any data is opened."""
+    count = taps_needed(source, target, interpolation)
     if count > MOST_TAPS:
         raise SpecError(
             f"{source} pixels become {target}, which takes {count} weights a pixel; the device has room for {MOST_TAPS}. "
             "Store the pictures smaller, or augment on the CPU."
         )
-    return count
 
 
 def taps(start_B: Tensor, length_B: Tensor, source: int, target: int, interpolation: str) -> Taps:
