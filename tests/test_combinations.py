@@ -94,6 +94,7 @@ def test_every_part_works_in_its_slot(owner: type, field: str, part: object) -> 
         works(model)
 
 
+@torch.inference_mode()
 def test_every_pair_of_parts_works_or_says_why_not() -> None:
     parts = all_parts()
     assert len(parts) > 40

@@ -160,3 +160,9 @@ def test_the_core_dependencies_are_few() -> None:
     core = {"torch", "torchvision", "numpy", "pillow", "safetensors", "rich", "scikit-learn", "matplotlib", "jinja2"}
     assert core <= names
     assert len(names - core) <= 2
+
+
+def test_nothing_loads_torchs_compiler_before_it_is_needed() -> None:
+    """It takes as long as torch itself, and every command would wait for it."""
+    code = "import sys, frugalvit.cli.training, frugalvit.run; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

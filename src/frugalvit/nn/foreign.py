@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
 from frugalvit.errors import SpecError, at, suggestion
-from frugalvit.nn.network import SEEDING, Network, seeded, torch_limits
+from frugalvit.nn.network import Network, seeded, torch_limits
 from frugalvit.nn.shape import Image, MapShape, Shape
 from frugalvit.spec import check_fields
 
@@ -59,7 +58,10 @@ class ForeignNetwork(Network):
     network: nn.Module
 
     def __init__(self, spec: ForeignModel, network: nn.Module):
+        from frugalvit.nn.untraced import decided  # with torch's compiler, which takes seconds to load
+
         super().__init__(spec, network, nn.ModuleList(), nn.Identity(), [], {})
+        self.decided = decided
 
     @property
     def draws(self) -> int:
@@ -72,7 +74,7 @@ class ForeignNetwork(Network):
         """The logits_BC under "class". Without draws, torch's global generator decides as in the library itself."""
         self.refuse_misfits(image_BCHW, draws)
         if draws is not None and self.training and self.drops:
-            outputs, self.drops = decided(self.network, image_BCHW, draws)
+            outputs, self.drops = self.decided(self.network, image_BCHW, draws)
         else:
             outputs = self.network(image_BCHW)
         return {"class": getattr(outputs, "logits", outputs)}  # torchvision's Inception returns auxiliary logits beside
@@ -99,28 +101,6 @@ class ForeignNetwork(Network):
 
 class OwnDraws(RuntimeError):
     """Of a CUDA graph: what decides these draws would be read on the host."""
-
-
-@torch.compiler.disable  # generators are not traced
-def decided(network: nn.Module, image_BCHW: Tensor, draws_RB: Tensor) -> tuple[Any, bool]:
-    """What a network says, and whether it drew from torch's global generators; a thread at a time.
-
-    They start from the draw that is given, so that a step is a function of its draws.
-    """
-    device = draws_RB.device
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        raise OwnDraws("the model draws from torch's generators itself")
-    seed = int(draws_RB[0, 0].double().item() * 2**53)
-    with SEEDING, torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        before = states(device)
-        outputs = network(image_BCHW)
-        return outputs, not all(map(torch.equal, before, states(device)))
-
-
-def states(device: torch.device) -> list[Tensor]:
-    """Of torch's global generators that a module on the device may draw from."""
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
 
 
 def from_timm(name: str, classes: int, image: Image) -> nn.Module:

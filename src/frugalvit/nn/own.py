@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from frugalvit.errors import FrugalError, SpecError, brief
-from frugalvit.nn.foreign import decided
 from frugalvit.nn.network import Network
 from frugalvit.nn.readout import is_tap
 from frugalvit.nn.shape import Image
@@ -40,8 +39,10 @@ class Wrapped(nn.Module):
     stream: torch.dtype | None = None
 
     def __init__(self, inner: nn.Module):
+        from frugalvit.nn.untraced import decided  # with torch's compiler, which takes seconds to load
+
         super().__init__()
-        self.inner = inner
+        self.inner, self.decided = inner, decided
         self.drops = True  # until it is seen
         self.answering: tuple[str, ...] = ()  # all, until they are named
 
@@ -51,7 +52,7 @@ class Wrapped(nn.Module):
 
     def forward(self, image_BCHW: Tensor, draws: Tensor | None = None) -> dict[str, Tensor]:
         if draws is not None and self.training and self.drops:
-            outputs, self.drops = decided(self.inner, image_BCHW, draws)
+            outputs, self.drops = self.decided(self.inner, image_BCHW, draws)
         else:
             outputs = self.inner(image_BCHW)
         outputs = outputs if isinstance(outputs, Mapping) else {"class": outputs}

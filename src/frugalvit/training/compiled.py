@@ -43,6 +43,13 @@ def uncompile_layers(module: nn.Module) -> None:
         layer._compiled_call_impl = None
 
 
+def failed_by(error: Exception) -> bool:
+    """Whether it is the compiler's own."""
+    from torch._dynamo.exc import TorchDynamoException  # with all of the compiler, which takes seconds to load
+
+    return isinstance(error, TorchDynamoException)
+
+
 def forget(teacher: Teacher | None) -> None:
     """Undo what was compiled, after a failure."""
     if teacher is not None:

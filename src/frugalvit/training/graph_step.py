@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._dynamo.exc import TorchDynamoException
 from torch.utils.data import Dataset
 
 from frugalvit.data.ahead import ahead
@@ -221,7 +220,7 @@ class GraphStep(Step):
                 compiled.uncompile_layers(self.state.module)
                 compiled.forget(self.teacher)
                 end_capture(self.place.device)
-                if not isinstance(error, TorchDynamoException):  # no option's fault
+                if not compiled.failed_by(error):  # no option's fault
                     break
         try:
             with interruptible():
