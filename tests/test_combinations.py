@@ -98,7 +98,7 @@ def test_every_part_works_in_its_slot(owner: type, field: str, part: object) -> 
 def test_every_pair_of_parts_works_or_says_why_not() -> None:
     parts = all_parts()
     assert len(parts) > 40
-    base = deit(**SMALL)
+    base = deit(**SMALL | {"depth": 1})
     for one, two in itertools.combinations(parts, 2):
         if one[:2] == two[:2]:
             continue

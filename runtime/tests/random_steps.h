@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <vector>
 
 #include "../src/layout.h"
 #include "frugalvit/kernels.h"
@@ -91,6 +92,16 @@ public:
                 product.panels[(static_cast<std::size_t>(row / lanes) * in + i) * lanes + row % lanes] =
                     static_cast<float>(normal_(engine_));
         return product;
+    }
+
+    // Half of them black or white, so that weighted sums leave the range of a byte on both sides.
+    std::vector<std::uint8_t> bytes(int count) {
+        std::vector<std::uint8_t> out(count);
+        for (std::uint8_t& byte : out) {
+            const auto number = engine_();
+            byte = static_cast<std::uint8_t>(number % 4 == 0 ? 0 : number % 4 == 1 ? 255 : number >> 8);
+        }
+        return out;
     }
 
 private:

@@ -1,7 +1,11 @@
-"""Compares framing and PNG decoding with Pillow, byte for byte: python resize.py TEST_PICTURE. Skipped without Pillow."""
+"""Compares framing by every kernel of this CPU, and PNG decoding, with Pillow, byte for byte: python resize.py TEST_PICTURE.
+
+Skipped without Pillow.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -31,6 +35,8 @@ def framed(picture: Image.Image, height: int, width: int, cover: tuple[int, int]
 
 
 def main(program: str) -> None:
+    kernels = subprocess.run([program, "kernels"], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    assert kernels[0] == "reference", kernels
     generator = np.random.default_rng(0)
     cases = [
         (375, 500, 224, 224, (256, 256), "bicubic", "RGB"),
@@ -55,10 +61,13 @@ def main(program: str) -> None:
                 path = Path(folder) / f"picture.{ending}"
                 (picture.convert("RGB") if mode == "P" and ending == "ppm" else picture).save(path)
                 arguments = [program, *map(str, (height, width, *cover)), filtered, str(path)]
-                found = subprocess.run(arguments, check=True, stdout=subprocess.PIPE).stdout
                 plain = picture.convert("RGB") if mode == "P" else picture
-                assert found == framed(plain, height, width, cover, filtered), f"{high} x {wide} {mode} {filtered} {ending}"
-    print(f"{len(cases)} sizes, the same bytes as Pillow's")
+                expected = framed(plain, height, width, cover, filtered)
+                for kernel in kernels:
+                    environment = {**os.environ, "FRUGALVIT_KERNEL": kernel}
+                    found = subprocess.run(arguments, check=True, stdout=subprocess.PIPE, env=environment).stdout
+                    assert found == expected, f"{kernel}: {high} x {wide} {mode} {filtered} {ending}"
+    print(f"{len(cases)} sizes by {', '.join(kernels)}: the same bytes as Pillow's")
 
 
 if __name__ == "__main__":

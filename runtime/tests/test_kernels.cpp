@@ -9,6 +9,7 @@ namespace {
 using namespace frugalvit;
 
 constexpr int sizes[] = {1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 127, 128, 129, 200, 256, 384};
+constexpr int sides[] = {1, 3, 31, 63, 64, 65, 127, 128, 200};
 
 bool same(const Array<float>& a, const Array<float>& b, int rows, int columns) {
     for (int row = 0; row < rows; ++row) {
@@ -24,8 +25,8 @@ Array<float> copy(const Array<float>& from) {
     return to;
 }
 
-std::string named(const Kernels& kernels, const char* what, std::initializer_list<int> numbers) {
-    std::string text = std::string(kernels.name) + " " + what;
+std::string named(const Kernels& kernels, const std::string& what, std::initializer_list<int> numbers) {
+    std::string text = kernels.name + (" " + what);
     for (const int number : numbers) text += " " + std::to_string(number);
     return text;
 }
@@ -125,6 +126,38 @@ void compare_attention(const Kernels& fast, Random& random, int heads, int head_
         named(fast, "attention", {heads, head_width, height, width, side}));
 }
 
+// As `compare`, for `size` bytes that start at an odd address; those around them must stay as they are.
+template <class Call>
+void compare_bytes(const Kernels& fast, Random& random, int size, Call call, const std::string& what) {
+    constexpr int around = 17;
+    std::vector<std::uint8_t> expected = random.bytes(size + 2 * around), found = expected;
+    call(reference_kernels(), expected.data() + around);
+    call(fast, found.data() + around);
+    check::that(expected == found, what);
+}
+
+void compare_resizing(const Kernels& fast, Random& random, int in, int out, const std::string& filter) {
+    for (const int first : {0, out / 3}) {  // of the outputs that a frame keeps
+        const int outputs = out - 2 * first;
+        const Taps taps(in, out, first, outputs, filter);
+        for (const int channels : {1, 3}) {
+            const std::vector<std::uint8_t> row = random.bytes(in * channels + Taps::margin);
+            compare_bytes(
+                fast, random, outputs * channels,
+                [&](const Kernels& k, std::uint8_t* to) { k.shrink(taps, row.data(), to, outputs, channels); },
+                named(fast, "shrink " + filter, {in, out, first, channels}));
+        }
+        for (const int columns : sides) {
+            const std::vector<std::uint8_t> rows = random.bytes(taps.count * columns);
+            const std::int32_t* weights = taps.weights.data() + static_cast<std::size_t>(outputs / 2) * taps.count;
+            compare_bytes(
+                fast, random, columns,
+                [&](const Kernels& k, std::uint8_t* to) { k.blend(weights, taps.count, rows.data(), to, columns); },
+                named(fast, "blend " + filter, {in, out, first, columns}));
+        }
+    }
+}
+
 }  // namespace
 
 int main() {
@@ -145,11 +178,14 @@ int main() {
             compare_grids(fast, random, columns, 4, 8);
             compare_grids(fast, random, columns, 1, 1);
         }
-        for (const int head_width : {1, 5, 16, 31, 32, 48, 64, 128, 200, 240})
+        for (const int head_width : {1, 3, 5, 16, 31, 32, 48, 63, 64, 65, 127, 128, 200, 240})
             for (const int width : {1, 3, 7, 13, 16, 31, 63, 65, 127, 200})
                 compare_attention(fast, random, 3, head_width, 1, width, 1, 0.7f / static_cast<float>(width));
         for (const int side : {2, 4})
             for (const float limit : {0.0f, 0.02f, 0.3f, 1.0f}) compare_attention(fast, random, 2, 64, 12, 20, side, limit);
+        for (const int in : sides)
+            for (const int out : sides)
+                for (const char* filter : {"bicubic", "bilinear"}) compare_resizing(fast, random, in, out, filter);
         std::printf("%s: ", fast.name);
         check::result();
     }

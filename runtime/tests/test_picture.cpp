@@ -1,5 +1,5 @@
 // Pictures: decoding, and with arguments HEIGHT WIDTH COVER_HEIGHT COVER_WIDTH FILTER PICTURE the framed pixels to standard
-// output.
+// output, or with the argument `kernels` the names of those that this CPU runs.
 #include <cstdlib>
 #include <cstring>
 
@@ -29,10 +29,16 @@ int frame(char** words) {
     return 0;
 }
 
+int name_kernels() {
+    for (const Kernels* const* each = available_kernels(); *each; ++each) std::printf("%s\n", (*each)->name);
+    return 0;
+}
+
 }  // namespace
 
 int main(int count, char** words) {
     if (count == 7) return frame(words);
+    if (count == 2 && std::strcmp(words[1], "kernels") == 0) return name_kernels();
     const Picture gray = decode_netpbm(bytes_of("P5 # a comment\n2 1\n255\nab"));
     check::that(gray.width == 2 && gray.height == 1 && gray.channels == 1 && gray.pixels == bytes_of("ab"), "PGM");
     const Picture color = with_channels(gray, 3);
