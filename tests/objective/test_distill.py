@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+import frugalvit
 from frugalvit.assign import override
 from frugalvit.data.batch import Batch
 from frugalvit.errors import SpecError
@@ -21,6 +24,8 @@ from frugalvit.objective.match import MatchedAttention, MatchedTokens
 from frugalvit.objective.objective import Objective, Supervised, Taught, TermSum
 from frugalvit.outline import describe
 from frugalvit.spec import check, decode, encode
+from frugalvit.training.recipe import Recipe
+from frugalvit.training.teacher import RunTeacher, Teaching
 from frugalvit.zoo.convit import convit
 from frugalvit.zoo.deit import deit
 from frugalvit.zoo.resnet import resnet50
@@ -148,6 +153,48 @@ def test_the_weight_is_a_factor_and_any_head_can_learn(how: How) -> None:
     found = objective.build(("class",), COUNTS, answers=sizes(answers))(outputs, batch(answers))
     assert list(found) == ["supervised_class", "distilled_class"]
     assert found["distilled_class"].item() == pytest.approx(0.25 * learned(how), abs=1e-7)
+
+
+def test_a_head_can_learn_in_several_ways_at_once() -> None:
+    outputs = {"class": torch.tensor(STUDENT), "distill": torch.tensor(STUDENT)}
+    answers = {"logits": torch.tensor(TEACHER)}
+    ways = (HardLabel(), SoftKl(3.0, "batchmean"), LogitCrossEntropy())
+    objective = Objective(
+        (Supervised(), *(Distilled("distill", how, 0.25) for how in ways), Distilled("class", HardLabel(), 0.5))
+    )
+    found = objective.build(HEADS, COUNTS, answers=sizes(answers))(outputs, batch(answers))
+    assert tuple(found) == objective.names
+    assert list(found) == [
+        "supervised_class",
+        "distilled_distill_hard_label",
+        "distilled_distill_soft_kl",
+        "distilled_distill_logit_cross_entropy",
+        "distilled_class",  # alone on its head
+    ]
+    for name, how in zip(objective.names[1:4], ways, strict=True):
+        assert found[name].item() == pytest.approx(0.25 * learned(how), abs=1e-7)
+    assert objective.heads == ("class", "distill")
+
+
+@pytest.mark.parametrize("how", WAYS, ids=str)
+def test_a_term_that_nobody_shares_its_head_with_keeps_its_short_name(how: How) -> None:
+    """Logs and saved states carry it."""
+    assert Objective((Supervised("distill"), Distilled("distill", how))).names == ("supervised_distill", "distilled_distill")
+    assert Objective((Distilled("class", how), Distilled("distill", how))).names == ("distilled_class", "distilled_distill")
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        (Distilled(), Distilled("distill", HardLabel(), 0.1)),
+        (Distilled("distill", SoftKl(1.0, "released")), Distilled("distill", SoftKl(3.0, "batchmean"))),
+        (Distilled(), Distilled("distill", LogitCrossEntropy()), Distilled()),
+        (Distilled("a"), Distilled("a", LogitCrossEntropy()), Distilled("a_hard_label")),
+    ],
+)
+def test_terms_of_one_kind_on_one_head_are_refused(terms: tuple[Distilled, ...]) -> None:
+    with pytest.raises(SpecError, match=r"^objective\.terms: terms \[.*\]\. Give at least one, each of another kind or head"):
+        Objective(terms).build(("distill", "a", "a_hard_label"), COUNTS, answers={"logits": (3,)})
 
 
 @pytest.mark.parametrize("how", WAYS, ids=str)
@@ -303,6 +350,134 @@ def test_attention_that_hides_tokens_or_mixes_below_zero_gives_finite_gradients(
     assert hidden.grad.isfinite().all()
 
 
+MATCHED = MatchedAttention("attention[0]", "attention[1]", 0.5)
+
+
+def kept_row(heads: list[list[list[float]]], query: int, keys: list[int]) -> list[float]:
+    """The mean over heads of a query's row, of the keys in `keys` alone, made to sum up to 1 again."""
+    row = [sum(head[query][n] for head in heads) / len(heads) for n in keys]
+    return [v / sum(row) for v in row]
+
+
+def shared_loss(ours: Tensor, theirs: Tensor, queries: list[tuple[int, int]], keys: list[tuple[int, int]]) -> float:
+    """`queries` and `keys` are pairs of what is the same token in both networks."""
+    total = 0.0
+    for x, y in zip(ours.double().tolist(), theirs.double().tolist(), strict=True):
+        for m, other in queries:
+            a, b = kept_row(x, m, [n for n, _ in keys]), kept_row(y, other, [n for _, n in keys])
+            long_a, long_b = math.sqrt(sum(v * v for v in a)), math.sqrt(sum(v * v for v in b))
+            total += sum((v / long_a - w / long_b) ** 2 for v, w in zip(a, b, strict=True)) / (len(queries) * len(ours))
+    return total
+
+
+def tokens(ours: int, theirs: int, patches: int) -> list[tuple[int, int]]:
+    """Where the summary tokens that both have, and the patches, stand in either network."""
+    return [(i, i) for i in range(min(ours, theirs))] + [(ours + i, theirs + i) for i in range(patches)]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "grid"),
+    [(2, 1, (3, 3)), (1, 2, (3, 3)), (2, 0, (3, 3)), (2, 1, (2, 4)), (0, 1, (3, 3)), (1, 5, (2, 4)), (2, 2, (2, 4))],
+)
+def test_attention_is_matched_by_the_tokens_that_both_networks_have(ours: int, theirs: int, grid: tuple[int, int]) -> None:
+    """A distilled student (class, distill, patches) and a teacher without a distillation token, and others."""
+    patches = math.prod(grid)
+    a_BHMN, b_BHMN = (torch.randn(2, h, s + patches, s + patches).softmax(-1) for h, s in ((3, ours), (5, theirs)))
+    found = value(replace(MATCHED, grid=grid), {"attention[0]": a_BHMN}, {"attention[1]": b_BHMN})
+    both = tokens(ours, theirs, patches)
+    assert found.item() == pytest.approx(0.5 * shared_loss(a_BHMN, b_BHMN, both, both), abs=1e-6)
+    if grid == (3, 3) and (ours, theirs) != (0, 1):  # found without a word
+        assert torch.equal(value(MATCHED, {"attention[0]": a_BHMN}, {"attention[1]": b_BHMN}), found)
+
+
+@pytest.mark.parametrize(("seen_ours", "seen_theirs"), [(2, 1), (0, 0), (2, 0)])
+def test_class_attention_is_matched_by_the_summary_tokens_that_both_have(seen_ours: int, seen_theirs: int) -> None:
+    """Their rows are summary tokens alone; `PatchesOnly` shows them none."""
+    ours, theirs = torch.randn(2, 3, 2, seen_ours + 16).softmax(-1), torch.randn(2, 5, 1, seen_theirs + 16).softmax(-1)
+    found = value(MATCHED, {"attention[0]": ours}, {"attention[1]": theirs})
+    assert found.item() == pytest.approx(
+        0.5 * shared_loss(ours, theirs, [(0, 0)], tokens(seen_ours, seen_theirs, 16)), abs=1e-6
+    )
+
+
+def test_maps_that_are_equal_where_they_are_shared_have_no_distance() -> None:
+    theirs = torch.randn(2, 3, 17, 17).softmax(-1)
+    ours = torch.zeros(2, 3, 18, 18)
+    rest = torch.tensor([0, *range(2, 18)])
+    seen = torch.rand(2, 1, 17, 1)  # what a query leaves for the tokens that the teacher has as well
+    ours[:, :, rest[:, None], rest] = seen * theirs
+    ours[:, :, rest, 1] = 1 - seen[..., 0]
+    ours[:, :, 1] = torch.randn(2, 3, 18).softmax(-1)
+    torch.testing.assert_close(ours.sum(-1), torch.ones(2, 3, 18))
+    assert value(MATCHED, {"attention[0]": ours}, {"attention[1]": theirs}).item() == pytest.approx(0.0, abs=1e-10)
+    assert value(MATCHED, {"attention[0]": theirs}, {"attention[1]": theirs}).item() == 0.0
+
+
+def test_gradients_reach_shared_attention_and_nothing_else() -> None:
+    scores = torch.randn(2, 3, 18, 18, requires_grad=True)
+    ours = scores.softmax(-1)
+    ours.retain_grad()
+    theirs = torch.randn(2, 5, 17, 17).softmax(-1).requires_grad_()
+    value(MATCHED, {"attention[0]": ours}, {"attention[1]": theirs}).backward()
+    assert theirs.grad is None and ours.grad is not None and scores.grad is not None
+    assert not ours.grad[:, :, 1].any() and not ours.grad[..., 1].any()
+    rest = torch.tensor([0, *range(2, 18)])
+    assert ours.grad[:, :, rest[:, None], rest].all() and scores.grad.isfinite().all()
+
+
+def test_a_row_that_sees_only_what_the_teacher_lacks_gives_finite_gradients() -> None:
+    ours = torch.zeros(2, 3, 18, 18)
+    ours[..., 1] = 1.0
+    ours.requires_grad_()
+    value(MATCHED, {"attention[0]": ours}, {"attention[1]": torch.rand(2, 5, 17, 17)}).backward()
+    assert ours.grad is not None and ours.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "grid", "message"),
+    [
+        ((17, 17), (26, 26), None, r"teacher: maps of 26 x 26 for 17 x 17\. A map says .* the same patches"),
+        ((18, 18), (26, 26), None, r"teacher: maps of 26 x 26 for 18 x 18\."),
+        ((36, 36), (29, 29), None, r"teacher: maps of 29 x 29 for 36 x 36\."),  # 5 x 7 and 4 x 7
+        ((40, 40), (39, 39), None, r"teacher: maps of 39 x 39 for 40 x 40\. .* grid=\(height, width\)"),
+        ((3, 3), (5, 5), None, r"teacher: maps of 5 x 5 for 3 x 3\."),  # one patch, and four
+        ((1, 17), (17, 17), None, r"teacher: maps of 17 x 17 for 1 x 17\."),  # class attention
+        ((2, 18), (17, 17), None, r"teacher: maps of 17 x 17 for 2 x 18\."),
+        ((64, 16), (65, 17), None, r"teacher: maps of 65 x 17 for 64 x 16\."),
+        ((16, 18), (16, 17), (4, 5), r"grid: a grid of 4 x 5 where there are 18 tokens"),
+        (
+            (37, 37),
+            (36, 36),
+            None,
+            r"grid: 37 and 36 tokens may be 6 x 6 patches .* or 5 x 7 .* Say which: \(6, 6\) or \(5, 7\)",
+        ),
+        ((36, 36), (37, 37), None, r"grid: 36 and 37 tokens may be 6 x 6 patches"),
+    ],
+)
+def test_maps_of_other_grids_are_refused(
+    ours: tuple[int, int], theirs: tuple[int, int], grid: tuple[int, int] | None, message: str
+) -> None:
+    with pytest.raises(SpecError, match=r"^objective\.terms\[0\]\." + message):
+        Objective((replace(MATCHED, grid=grid),)).build(
+            HEADS, COUNTS, {"attention[0]": (3, *ours)}, {"attention[1]": (5, *theirs)}
+        )
+
+
+def test_a_student_with_a_distillation_token_learns_the_attention_of_a_teacher_without_one(tmp_path: Path) -> None:
+    sizes = ("dim=16", "depth=2", "batch=64", "schedule.warmup=Steps(4)", "log_every=1", "epochs=1")
+    frugalvit.train(frugalvit.recipe("vit.digits", *sizes), out=tmp_path / "teacher")
+    made = frugalvit.recipe("deit.digits", *sizes)
+    two_ways = (Distilled(weight=0.3), Distilled("distill", SoftKl(3.0, "batchmean"), 0.2))
+    terms = (Supervised("class", weight=0.5), *two_ways, MatchedAttention("attention[0]", "attention[1]"))
+    made = replace(made, objective=Objective(terms), teaching=Teaching(RunTeacher(str(tmp_path / "teacher")), least=0))
+    assert decode(json.loads(json.dumps(encode(made))), Recipe) == made
+    records = list(frugalvit.fit(made))
+    total = sum(records[0].values[name] for name in made.objective.names)
+    assert records[0].values["loss"] == pytest.approx(total, rel=1e-6)
+    losses = [record.values["matched_attention_0_attention_1"] for record in records]
+    assert all(math.isfinite(one) for one in losses) and losses[-1] < losses[0]
+
+
 # ------------------------------------------------------------------------------------------------ all terms
 
 
@@ -365,8 +540,8 @@ def test_a_convolutional_teacher_of_ours_fits() -> None:
 
 def test_terms_can_be_captured_whole(toy: Model) -> None:
     shapes = {"class": (9,), "distill": (9,), "tokens[1]": (37, 12), "attention[0]": (3, 37, 37)}
-    said = {"logits": (9,), "tokens[2]": (1 + 4 * 6, 20), "attention[1]": (5, 37, 37)}
-    spec = override(FULL, "terms[2].teacher_grid=4x6")
+    said = {"logits": (9,), "tokens[2]": (1 + 4 * 6, 20), "attention[1]": (5, 36, 36)}
+    spec = override(FULL, "terms[2].teacher_grid=4x6", "terms[3].grid=5x7")
     terms = spec.build(HEADS, torch.ones(9), shapes, said)
     outputs = {name: torch.rand(2, *size) for name, size in shapes.items()}
     answers = {name: torch.rand(2, *size) for name, size in said.items()}
@@ -492,4 +667,4 @@ def test_impossible_numbers_and_taps_are_refused_when_written() -> None:
     with pytest.raises(SpecError, match=r"'mean' does not fit here. Expected 'batchmean' or 'released'"):
         override(FULL, "terms[1].how.reduction=mean")
     with pytest.raises(SpecError, match="Give at least one, each of another kind or head"):
-        Objective((Distilled("class"), Distilled("class", LogitCrossEntropy()))).build(HEADS, COUNTS, answers={"logits": (3,)})
+        Objective((Distilled("class"), Distilled("class", weight=0.1))).build(HEADS, COUNTS, answers={"logits": (3,)})

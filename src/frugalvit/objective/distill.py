@@ -92,6 +92,12 @@ class Distilled:
         return f"distilled_{self.head}"
 
     @property
+    def long_name(self) -> str:
+        """Tells terms on one head apart: `distilled_class_soft_kl`."""
+        kind = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in type(self.how).__name__)
+        return self.name + kind
+
+    @property
     def student_taps(self) -> tuple[str, ...]:
         return ()
 

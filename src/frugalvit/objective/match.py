@@ -143,11 +143,17 @@ class MatchedAttention:
     Attention transfer (Zagoruyko and Komodakis 2017, eq. 2, squared as in their code), a map for each query in place of one
     for each picture. Heads have no order to match them by, and may differ in number. A divergence would need probabilities:
     LSA hides a token from itself, where the teacher sees something, and talking heads may mix below zero.
+
+    Maps of equal size are matched whole. Else by their rows and columns of the first summary tokens that both networks have,
+    and of the patches; of these both need the same grid: a square behind at most two summary tokens, or what is given here
+    (height, width). Dividing what is left of a row by |a| undoes what the columns left out took of it: the loss is that of
+    rows made to sum up to 1 again.
     """
 
     student: str = "attention[3]"
     teacher: str = "attention[3]"
     weight: float = 1.0
+    grid: Grid | None = None
 
     def __post_init__(self) -> None:
         refuse_weight(self.weight)
@@ -170,29 +176,83 @@ class MatchedAttention:
             ours = size_of("student", self.student, shapes)
         with at("teacher"):
             theirs = size_of("teacher", self.teacher, answers)
-            refuse_other_tokens(ours[1:], theirs[1:])
-        return AttentionDistance(self)
+            grid = self.grid or common_grid(ours[2], theirs[2])
+            if grid is None or not queries_fit(ours[1:], theirs[1:]):
+                raise other_tokens(ours[1:], theirs[1:])
+        with at("grid"):
+            if self.grid is None:
+                refuse_doubt(ours[2], theirs[2])
+            keys = [laid_out((size[2], 1), grid, None).summary for size in (ours, theirs)]
+        queries = keys if all(size[1] == size[2] for size in (ours, theirs)) else [ours[1], theirs[1]]
+        student, teacher = (Summaries(*both) for both in zip(queries, keys, strict=True))
+        return AttentionDistance(self, Summaries(min(queries), min(keys)), student, teacher)
 
 
 class AttentionDistance(nn.Module):
-    def __init__(self, spec: MatchedAttention):
+    def __init__(self, spec: MatchedAttention, shared: Summaries, student: Summaries, teacher: Summaries):
         super().__init__()
         self.spec = spec
+        self.shared = shared
+        self.student = student
+        self.teacher = teacher
 
     def forward(self, outputs: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        a_BMN = normalize(outputs[self.spec.student].float().mean(1), dim=-1)
-        b_BMN = normalize(answer(batch, self.spec.teacher).float().mean(1), dim=-1)
-        refuse_other_tokens(tuple(a_BMN.shape), tuple(b_BMN.shape))  # windows stand in the batch axis
-        return self.spec.weight * (a_BMN - b_BMN).square().sum(-1).mean()
+        a_BMN = cut(outputs[self.spec.student].float().mean(1), self.student, self.shared)
+        b_BMN = cut(answer(batch, self.spec.teacher).float().mean(1), self.teacher, self.shared)
+        if a_BMN.shape != b_BMN.shape:  # windows stand in the batch axis
+            raise other_tokens(tuple(a_BMN.shape), tuple(b_BMN.shape))
+        return self.spec.weight * (normalize(a_BMN, dim=-1) - normalize(b_BMN, dim=-1)).square().sum(-1).mean()
 
 
-def refuse_other_tokens(ours: tuple[int, ...], theirs: tuple[int, ...]) -> None:
-    if ours != theirs:
-        sizes = " for ".join(" x ".join(map(str, size)) for size in (theirs, ours))
+@dataclass(frozen=True)
+class Summaries:
+    """How many of a map's first rows and columns are those of summary tokens. Where both maps have as many, it may say 0."""
+
+    queries: int
+    keys: int
+
+
+def cut(x_BMN: Tensor, own: Summaries, shared: Summaries) -> Tensor:
+    """A map without the rows and columns of summary tokens that only one network has."""
+    if own.queries > shared.queries:
+        x_BMN = torch.cat([x_BMN[:, : shared.queries], x_BMN[:, own.queries :]], dim=1)
+    if own.keys > shared.keys:
+        x_BMN = torch.cat([x_BMN[:, :, : shared.keys], x_BMN[:, :, own.keys :]], dim=2)
+    return x_BMN
+
+
+def common_grid(ours: int, theirs: int) -> Grid | None:
+    """As many tokens are taken one by one; others are a square behind summary tokens, or it is not known how they lie."""
+    if ours == theirs:
+        return (ours, 1)
+    side = math.isqrt(min(ours, theirs))
+    return (side, side) if max(ours, theirs) - side**2 in USUAL_SUMMARIES else None
+
+
+def queries_fit(ours: tuple[int, ...], theirs: tuple[int, ...]) -> bool:
+    """Whether rows can be told apart: equally many, those of the columns, or summary tokens alone (class attention)."""
+    (m, n), (other_m, other_n) = ours, theirs
+    return m == other_m or (m == n and other_m == other_n) or (m in USUAL_SUMMARIES and other_m in USUAL_SUMMARIES)
+
+
+def refuse_doubt(ours: int, theirs: int) -> None:
+    """k² and k² + 1 tokens: a square, or (k − 1)(k + 1) patches and a summary token more in each."""
+    side = math.isqrt(min(ours, theirs))
+    if min(ours, theirs) == side**2 > 1 and abs(ours - theirs) == 1:
+        near = (side - 1, side + 1)
         raise SpecError(
-            f"maps of {sizes}. A map says which token sees which, so both networks need the same tokens: as many patches, "
-            "windows and summary tokens. MatchedTokens can match networks of different grids."
+            f"{ours} and {theirs} tokens may be {side} x {side} patches behind one summary token and none, or {near[0]} x "
+            f"{near[1]} behind two and one. Say which: {(side, side)} or {near}."
         )
+
+
+def other_tokens(ours: tuple[int, ...], theirs: tuple[int, ...]) -> SpecError:
+    sizes = " for ".join(" x ".join(map(str, size)) for size in (theirs, ours))
+    return SpecError(
+        f"maps of {sizes}. A map says which token sees which, so both networks need the same patches and windows; only "
+        "summary tokens may differ. Where the patches are the same, but no square behind at most two summary tokens, say "
+        "grid=(height, width). MatchedTokens can match networks of different grids."
+    )
 
 
 def refuse_taps(student: str, teacher: str, kinds: tuple[str, ...]) -> None:

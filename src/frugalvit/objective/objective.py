@@ -58,6 +58,14 @@ class Objective:
     terms: tuple[Term, ...] = (Supervised(),)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The terms' names, which records and saved states carry: with its kind only where a head is distilled twice."""
+        short = [term.name for term in self.terms]
+        return tuple(
+            term.long_name if isinstance(term, Distilled) and short.count(term.name) > 1 else term.name for term in self.terms
+        )
+
+    @property
     def needs_teacher(self) -> bool:
         """Whether a term learns from a teacher."""
         return bool(self.taught)
@@ -89,15 +97,15 @@ class Objective:
         For terms that learn from a teacher: `shapes` of the model's outputs (by default its heads) and of the teacher's
         `answers`, without the batch axis.
         """
-        names = [term.name for term in self.terms]
+        names = self.names
         if not names or len(set(names)) < len(names):
-            raise SpecError(f"terms {names}. Give at least one, each of another kind or head.", path="objective.terms")
+            raise SpecError(f"terms {list(names)}. Give at least one, each of another kind or head.", path="objective.terms")
         shapes = dict.fromkeys(heads, (len(counts_C),)) if shapes is None else shapes
         built: dict[str, nn.Module] = {}
-        for index, term in enumerate(self.terms):
+        for index, (name, term) in enumerate(zip(names, self.terms, strict=True)):
             with at(f"objective.terms[{index}]"):
                 if isinstance(term, Supervised):
-                    built[term.name] = term.build(heads, counts_C)
+                    built[name] = term.build(heads, counts_C)
                 elif answers is None:
                     raise SpecError(
                         f"{type(term).__name__} learns from a teacher, and there is none. Name one "
@@ -105,7 +113,7 @@ class Objective:
                         "term out."
                     )
                 else:
-                    built[term.name] = term.build(heads, counts_C, shapes, answers)
+                    built[name] = term.build(heads, counts_C, shapes, answers)
         return TermSum(built)
 
 
