@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from tests.training.runs import column
 from typer.testing import CliRunner
 
 from frugalvit.cli import app
@@ -34,6 +36,56 @@ def test_a_teacher_is_trained_and_then_a_student(tmp_path: Path, monkeypatch: py
     found = json.loads(CliRunner().invoke(app, ["bench", str(out / "student"), "--steps", "1", "--json"]).stdout)
     assert [row["what"] for row in found["rows"]] == ["synthetic", "with data", "inference"]
     assert any("The teacher answers in every step" in note for note in found["notes"])
+
+
+def test_words_for_the_teachers_recipe_and_the_data_set_of_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The teacher is a recipe of one's own; the second call is one of a saved recipe."""
+    (tmp_path / "mine.py").write_text(
+        "import frugalvit\n"
+        "from frugalvit.training.recipe import Recipe\n\n\n"
+        "def small(*, channels: int = 8) -> Recipe:\n"
+        "    return frugalvit.recipe('digits.resnet', f'channels={channels}', 'epochs=1', 'batch=64')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pictures").mkdir()
+    np.save(tmp_path / "pictures" / "train_images.npy", np.random.default_rng(0).integers(0, 256, (300, 8, 8), dtype=np.uint8))
+    np.save(tmp_path / "pictures" / "train_labels.npy", np.arange(300) % 3)
+    few = ["dim=16", "depth=1", "duration=Steps(3)", "schedule.warmup=Steps(1)", "--least", "0", "--quiet", "--device", "cpu"]
+    few += ["data.dataset=ArrayFolder(holdout=0.3)", "--data", "pictures"]
+    own = ["teacher.channels=4", "teacher.schedule.warmup=Steps(5)"]
+    called("--teacher", "mine:small", "--student", "vit.digits", "--out", "taught", *few, *own)
+    read = {who: json.loads((tmp_path / "taught" / who / "recipe.json").read_text()) for who in ("teacher", "student")}
+    assert {who: one["data"]["dataset"]["holdout"] for who, one in read.items()} == {"teacher": 0.3, "student": 0.3}
+    assert read["teacher"]["model"]["stem"]["channels"] == 4 and read["teacher"]["schedule"]["warmup"]["count"] == 5
+    assert read["student"]["schedule"]["warmup"]["count"] == 1
+    (tmp_path / "saved.json").write_text(json.dumps(read["teacher"]))
+    called("--teacher", "saved.json", "--student", "vit.digits", "--out", "again", *few, "teacher.duration=Steps(2)")
+    assert json.loads((tmp_path / "again" / "teacher" / "summary.json").read_text())["step"] == 2
+    other = ["--teacher", "taught/teacher", "--student", "vit.digits", "--out", "never", *few]
+    with pytest.raises(SpecError, match=r"teacher\.channels=4: taught/teacher is no recipe: it is trained already"):
+        called(*other, "teacher.channels=4")
+    with pytest.raises(SpecError, match=r"--teacher\.digits\.resnet: there is no parameter 'chanels'.*channels"):
+        called("--teacher", "digits.resnet", *other[2:], "teacher.chanels=4")
+    assert not (tmp_path / "never").exists()
+
+
+def test_a_student_may_learn_logits_alone(tmp_path: Path) -> None:
+    """Of an exported file too, which a recipe with a teacher of its own takes by its name."""
+    few = ["duration=Steps(3)", "schedule.warmup=Steps(1)", "--quiet", "--device", "cpu"]
+    run = CliRunner()
+    run.invoke(app, ["train", "digits.resnet", "--out", str(tmp_path / "res"), *few], catch_exceptions=False)
+    file = str(tmp_path / "res.onnx")
+    run.invoke(app, ["export", str(tmp_path / "res"), "--origin", "onnx", "--out", file], catch_exceptions=False)
+    student = ["--student", "binaryvit.digits", "dim=8", *few, "--least", "0"]
+    for name, teacher, words in (("a", str(tmp_path / "res"), []), ("b", file, [f"teacher={file}"])):
+        out = tmp_path / name
+        called("--teacher", teacher, *student, *words, "--way", "logits", "--out", str(out))
+        made = json.loads((out / "student" / "recipe.json").read_text())
+        assert [one["how"]["part"] for one in made["objective"]["terms"]] == ["LogitCrossEntropy"]
+    losses = [column(tmp_path / name / "student", "loss") for name in "ab"]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    with pytest.raises(SpecError, match=r"no class token.*hard, soft or logits \(--way hard\)"):
+        called("--teacher", str(tmp_path / "res"), *student, "--out", str(tmp_path / "c"))
 
 
 def test_several_teachers_answer_together(tmp_path: Path) -> None:
@@ -139,7 +191,10 @@ def test_a_folder_of_several_students_says_how_it_goes_on(tmp_path: Path) -> Non
             "'digits.resnt'. Did you mean 'digits.resnet'",
         ),
         (["--teacher", "digits.resnet", "--student", "digits.resnet", "--out", "x"], "has no tokens"),
-        (["--teacher", "digits.resnet", "--student", "vit.digits", "--way", "kind", "--out", "x"], "Use token, hard or soft"),
+        (
+            ["--teacher", "digits.resnet", "--student", "vit.digits", "--way", "kind", "--out", "x"],
+            "Use token, soft_token, hard",
+        ),
         (["--teacher", "digits.resnet", "--student", "vit.digits", "--out", "x", "--seeds", "0,a"], "each once, as in 0,1,2"),
         (
             ["--teacher", "digits.resnet", "--student", "vit.digits", "--out", "x", "--seeds", "0,1", "seed=3"],

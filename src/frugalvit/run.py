@@ -159,10 +159,11 @@ def elsewhere(out: Path, place: Place, asked: bool) -> str:
 
 
 def fit(recipe: Recipe, data: str | Path | Mapping[str, Source] | None = None, device: str = "auto") -> Iterator[Record]:
-    """The records of a training, for loops of one's own; nothing is written."""
+    """The records of a training, for loops of one's own; nothing is written. A teacher must be worth it, as in `train`."""
     place, sources = place_for(device, recipe.precision), opened(recipe, data)
     with settled(recipe):
         training = prepare(recipe, sources, place, teacher=opened_teacher(recipe, sources, place, None))
+        checked_teacher(training, workers=0)
     return settled_records(training)
 
 

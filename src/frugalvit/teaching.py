@@ -15,6 +15,7 @@ from frugalvit.data.preprocess import Preprocess
 from frugalvit.deploy.adopt import imagenet_names, preprocess_of
 from frugalvit.deploy.adopt import known as known_release
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec, read_spec, weights_file
+from frugalvit.deploy.export import read_description
 from frugalvit.errors import NOTICING, FrugalError, SpecError, WeightsNotice, at
 from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.network import Network
@@ -243,8 +244,8 @@ def named(teacher: ZooTeacher, classes: int, taps: tuple[str, ...]) -> Found:
     module, notes = filled(model, fetched.path, origin, taps)
     pictures = preprocess_of(model, fetched.released or known_release(name))
     pictures = replace(pictures, mean=teacher.mean or pictures.mean, std=teacher.std or pictures.std)
-    if told:
-        pictures = replace(pictures, interpolation=told.interpolation)
+    interpolation = teacher.interpolation or (told.interpolation if told else pictures.interpolation)
+    pictures = replace(pictures, interpolation=interpolation)
     return Found(module, pictures, names, teacher.model, notes=notes)
 
 
@@ -256,7 +257,21 @@ def weights_of(teacher: ZooTeacher, told: Pretrained | None) -> Fetched:
     return told.fetch() if told else fetch_released(teacher.model)
 
 
-def exported(teacher: OnnxTeacher, classes: int, place: Place) -> Found:
+def described(teacher: OnnxTeacher) -> OnnxTeacher:
+    """With what a file that we wrote says of its pictures and classes."""
+    if teacher.mean is not None and teacher.std is not None:
+        return teacher
+    told = read_description(Path(teacher.path))
+    if told is None:
+        raise SpecError(f"{teacher.path} does not say how its pictures are normalized. Say mean and std.", path="mean")
+    channels, interpolation = len(told["preprocess"]["mean"]), told["preprocess"]["interpolation"]
+    classes = teacher.classes or tuple(told["classes"])
+    return replace(teacher, mean=(0.0,) * channels, std=(1.0,) * channels, classes=classes, interpolation=interpolation)
+
+
+def exported(given: OnnxTeacher, classes: int, place: Place) -> Found:
+    teacher = described(given)
+    assert teacher.mean is not None and teacher.std is not None
     network = OnnxNetwork(Path(teacher.path), place, teacher.output, teacher.gives)
     fixed = (network.height, network.width)
     wanted = pair(teacher.size) if teacher.size else fixed

@@ -59,19 +59,19 @@ def test_a_distilled_model_keeps_its_token_and_the_recipe_survives_json() -> Non
 
 
 def test_a_model_that_reads_the_mean_is_taught_by_its_class_head() -> None:
-    with pytest.raises(SpecError, match=r"no class token.* hard or soft \(--way hard\)"):
+    with pytest.raises(SpecError, match=r"no class token.* hard, soft or logits \(--way hard\)"):
         taught(recipe("small.best_cifar10"), TEACHING, "token")
     assert taught(recipe("small.best_cifar10"), TEACHING, "hard").model == recipe("small.best_cifar10").model
 
 
 def test_convnets_have_no_token_and_some_recipes_no_labels() -> None:
-    with pytest.raises(SpecError, match=r"has no tokens, so none for a teacher\. Use hard or soft"):
+    with pytest.raises(SpecError, match=r"has no tokens, so none for a teacher\. Use hard, soft or logits"):
         taught(recipe("digits.resnet"), TEACHING)
     assert taught(recipe("digits.resnet"), TEACHING, "soft").teaching == TEACHING
     unlabeled = replace(recipe("vit.digits"), objective=Objective((Distilled("class"),)))
     with pytest.raises(SpecError, match="no term teaches the class head"):
         taught(unlabeled, TEACHING)
-    with pytest.raises(SpecError, match="Use token, hard or soft"):
+    with pytest.raises(SpecError, match="Use token, soft_token, hard, soft, logits"):
         taught(recipe("vit.digits"), TEACHING, "feature")  # type: ignore[arg-type]
 
 

@@ -164,6 +164,13 @@ def test_refusals(teacher: Path, tmp_path: Path) -> None:
         frugalvit.train(student(None), out=tmp_path / "a")
     with pytest.raises(SpecError, match=r"asked for are 99\.9 %"):
         frugalvit.train(student(teacher, least=99.9), out=tmp_path / "b")
+    with pytest.raises(SpecError, match=r"asked for are 99\.9 %"):
+        frugalvit.fit(student(teacher, least=99.9))
+    filed = still(teacher, tmp_path / "answers.safetensors")
+    assert filed.teaching is not None
+    with pytest.raises(SpecError, match=r"recipe\.teaching\.least: .* asked for are 99\.9 %"):
+        frugalvit.train(replace(filed, teaching=replace(filed.teaching, least=99.9)), out=tmp_path / "d")
+    assert not (tmp_path / "answers.safetensors").exists()  # it was not asked about all pictures
     silent = replace(recipe("deit.digits", *SIZES), teaching=Teaching(RunTeacher(str(teacher))))
     silent = replace(silent, objective=Objective((Supervised("class"),)))
     with pytest.raises(SpecError, match="no term of the objective learns from one"):

@@ -370,6 +370,8 @@ def test_a_model_of_the_zoo_with_a_file_of_weights(tmp_path: Path) -> None:
     named = ZooTeacher("deit_tiny_patch16_224", str(file), "timm", NAMES[::-1], (0.1, 0.2, 0.3), (0.3, 0.2, 0.1), 32)
     other = open_teacher(named, STUDENT, NAMES, CPU)
     assert (other.order, other.mean, other.std) == ((4, 3, 2, 1, 0), (0.1, 0.2, 0.3), (0.3, 0.2, 0.1))
+    assert (teacher.interpolation, other.interpolation) == ("bicubic", "bicubic")
+    assert open_teacher(replace(named, interpolation="bilinear"), STUDENT, NAMES, CPU).interpolation == "bilinear"
     with pytest.raises(SpecError, match=r"teacher\.classes: head 'class' is fresh: the file has 5 classes, the model 3"):
         open_teacher(ZooTeacher("deit_tiny_patch16_224", str(file), "timm", size=32), STUDENT, ("a", "b", "c"), CPU)
     with pytest.raises(SpecError, match=r"teacher\.origin: whose names has .*tiny.safetensors\? One of: timm, "):
@@ -635,6 +637,10 @@ def test_a_real_onnx_file_agrees_with_its_module(tmp_path: Path) -> None:
     module, file = nn.Sequential(*parts).eval(), tmp_path / "teacher.onnx"
     torch.onnx.export(module, (torch.zeros(2, 3, 64, 64),), str(file), dynamo=True)
     teacher = open_teacher(OnnxTeacher(str(file), HALF.mean, HALF.std, NAMES, interpolation="bilinear"), STUDENT, NAMES, CPU)
+    with pytest.raises(
+        SpecError, match=r"teacher\.mean: .*teacher.onnx does not say how its pictures are normalized\. Say mean"
+    ):
+        open_teacher(OnnxTeacher(str(file)), STUDENT, NAMES, CPU)
     image = pictures()
     assert teacher.size == (64, 64) and not teacher.captured
     with torch.no_grad():

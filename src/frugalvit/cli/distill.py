@@ -25,14 +25,16 @@ from frugalvit.cli.console import (
 )
 from frugalvit.cli.resuming import Extend, refuse_exclusive, refuse_folder_of_seeds, refuse_recipe_of_own_parts
 from frugalvit.cli.training import resumable, several, tell_cautions
-from frugalvit.errors import SpecError, whole_number
+from frugalvit.errors import SpecError, at, whole_number
 
 if TYPE_CHECKING:
-    from frugalvit.report.progress import Display
     from frugalvit.run import Run
+    from frugalvit.training.recipe import Recipe
     from frugalvit.training.teacher import Ensemble, OnnxTeacher, RunTeacher, ZooTeacher
 
 
+OWN = "teacher."  # how words for the teacher's recipe begin
+DATASET = "data.dataset"
 TEACHER = "A run folder, a recipe (trained first), an exported .onnx file, or a model: regnety_160, timm:resnet50."
 TEACHER += " Several together: once for each, trained already."
 
@@ -44,7 +46,8 @@ def distill(
     teacher: Annotated[list[str] | None, typer.Option("--teacher", help=TEACHER)] = None,
     student: Annotated[str, typer.Option("--student", help="The student's recipe: see `list recipes`.")] = "",
     way: Annotated[
-        str, typer.Option("--way", help="token or soft_token (one of its own learns), hard or soft (the class head does).")
+        str,
+        typer.Option("--way", help="token or soft_token (one of its own learns), hard, soft or logits (the class head does)."),
     ] = "token",
     least: Annotated[float | None, typer.Option("--least", help="The teacher's top-1 in percent, below which to stop.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="The folder to write: teacher/ and student/.")] = None,
@@ -61,8 +64,9 @@ def distill(
 ) -> None:
     """Train a student that learns from a teacher; name=value sets what the student's recipe takes.
 
-    teaching.teacher.size=384 and the like edit how the teacher is opened, objective.terms[1].weight=0.3 what is learned
-    from it; --init starts the student from weights, and --extend changes its length alone.
+    teacher.passes=60 and the like set what the teacher's recipe takes; data.dataset=... is for both. teaching.teacher.size=384
+    edits how the teacher is opened, objective.terms[1].weight=0.3 what is learned from it; --init starts the student from
+    weights, and --extend changes its length alone.
     """
     from frugalvit.assign import override
     from frugalvit.recipes.find import recipe
@@ -78,7 +82,8 @@ def distill(
             raise SpecError("is needed, as in --teacher digits.resnet --student vit.digits --out runs/taught.", path=name)
     assert out is not None
     about = [text for text in overrides or [] if of_taught(text)]
-    rest = [text for text in overrides or [] if text not in about]
+    own = [text for text in overrides or [] if text.strip().startswith(OWN)]
+    rest = [text for text in overrides or [] if text not in (*about, *own)]
     if seeds is not None:
         refuse_seeds([whole_number(one) for one in seeds.split(",")])  # type: ignore[misc]  # what is no number too
     refuse_exclusive(rest, seeds, resume, extend, ())
@@ -87,8 +92,12 @@ def distill(
     refuse_recipe_of_own_parts(student)
     made = taught(recipe(student, *rest), Teaching(together(teachers, out), least), way)  # type: ignore[arg-type]
     made = override(made, *about)
+    tutor = teacher_recipe(teachers[0], own, rest)
     with resumable(out):
-        first = trained_teacher(teachers[0], out, data, resume, device, workers, display)
+        first = None
+        if tutor is not None:
+            display.note(f"the teacher first: {teachers[0]}")
+            first = train(tutor, out=out / "teacher", data=data, resume=resume, device=device, workers=workers, display=display)
         if seeds is not None:
             if not as_json:
                 tell_teacher(first)
@@ -133,9 +142,15 @@ def tell_teacher(first: Run | None) -> None:
 
 
 def is_recipe(teacher: str) -> bool:
+    """One of ours, a saved one (mine.json), or one of the user's (mylab.runs:mine); timm:resnet50 is a model."""
+    from frugalvit.nn.foreign import LIBRARIES
     from frugalvit.recipes.find import functions
 
-    return teacher in functions()
+    if Path(teacher).suffix == ".json" and Path(teacher).is_file():
+        return True
+    library, colon, _ = teacher.partition(":")
+    own = bool(colon) and library not in (*LIBRARIES, "hf-hub") and not Path(teacher).exists()
+    return teacher in functions() or own
 
 
 def together(teachers: list[str], out: Path) -> RunTeacher | ZooTeacher | OnnxTeacher | Ensemble:
@@ -176,16 +191,17 @@ def exported(file: Path) -> OnnxTeacher | None:
     return OnnxTeacher(str(file), (0.0,) * channels, (1.0,) * channels, tuple(told["classes"]), interpolation=interpolation)
 
 
-def trained_teacher(
-    teacher: str, out: Path, data: Path | None, resume: bool, device: str, workers: int, display: Display
-) -> Run | None:
-    """The teacher's own training, where it is a recipe."""
-    if not is_recipe(teacher):
-        return None
+def teacher_recipe(teacher: str, own: list[str], students: list[str]) -> Recipe | None:
+    """The teacher's own training, where it is a recipe: by its own words, and on the student's data set if that is told."""
     from frugalvit.recipes.find import recipe
-    from frugalvit.run import train
 
-    display.note(f"the teacher first: {teacher}")
-    return train(
-        recipe(teacher), out=out / "teacher", data=data, resume=resume, device=device, workers=workers, display=display
-    )
+    words = [text.strip().removeprefix(OWN) for text in own]
+    if not is_recipe(teacher):
+        if own:
+            cure = "Leave that out, or give a recipe. teaching.teacher.size=384 and the like edit how it is opened."
+            raise SpecError(f"{teacher} is no recipe: it is trained already. {cure}", path=own[0])
+        return None
+    told = any(text.startswith(DATASET) for text in words)
+    shared = [] if told else [text for text in students if text.strip().startswith(DATASET)]
+    with at("--teacher"):
+        return recipe(teacher, *shared, *words)

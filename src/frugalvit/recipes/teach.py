@@ -1,22 +1,22 @@
-"""From a training to the same training with a teacher: the ways of DeiT (Touvron et al. 2021, §4) and of its release."""
+"""From a training to the same with a teacher: the ways of DeiT (Touvron et al. 2021, §4), of its release, of BinaryViT."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from frugalvit.errors import SpecError
 from frugalvit.nn.layers import Join
 from frugalvit.nn.model import Model
-from frugalvit.objective.distill import Distilled, HardLabel, SoftKl
+from frugalvit.objective.distill import Distilled, HardLabel, LogitCrossEntropy, SoftKl
 from frugalvit.objective.objective import Objective, Supervised
 from frugalvit.spec import shown
 from frugalvit.training.recipe import Recipe
-from frugalvit.training.teacher import GIVE_IT, RunTeacher, Teaching, ZooTeacher
+from frugalvit.training.teacher import GIVE_IT, OnnxTeacher, RunTeacher, Teaching, ZooTeacher
 from frugalvit.zoo.change import with_distillation
 
-Way = Literal["token", "soft_token", "hard", "soft"]
+Way = Literal["token", "soft_token", "hard", "soft", "logits"]
 SHARE, TEMPERATURE = 0.1, 3.0  # of soft distillation: the paper's λ and τ
 
 
@@ -27,7 +27,8 @@ def taught(recipe: Recipe, teaching: Teaching = Teaching(), way: Way = "token") 
     token: ½ CE(class, y) + ½ CE(distill, argmax z_t), the distillation token learning from the teacher alone (eq. 3, §4);
     soft_token: ½ CE(class, y) + ½ τ² KL(softmax(z_t/τ) ‖ softmax(distill/τ)), what the release calls soft;
     hard: ½ CE(class, y) + ½ CE(class, argmax z_t);
-    soft: (1 − λ) CE(class, y) + λ τ² KL(softmax(z_t/τ) ‖ softmax(class/τ)), λ = 0.1 and τ = 3 (eq. 2), mean over the batch.
+    soft: (1 − λ) CE(class, y) + λ τ² KL(softmax(z_t/τ) ‖ softmax(class/τ)), λ = 0.1 and τ = 3 (eq. 2), mean over the batch;
+    logits: CE(class, softmax(z_t)), no labels at all (BinaryViT's release).
     Deviation: the released code divides KL by the number of classes too (`SoftKl(..., "released")`), and its τ is 1.
     """
     if not isinstance(recipe, Recipe):
@@ -36,6 +37,8 @@ def taught(recipe: Recipe, teaching: Teaching = Teaching(), way: Way = "token") 
     if not isinstance(teaching, Teaching):
         named = "For a teacher by name say Teaching(RunTeacher('runs/teacher'))."
         raise SpecError(f"{shown(teaching)} is no Teaching. {named} One of your own: {GIVE_IT}", path="teaching")
+    if way == "logits":
+        return replace(recipe, objective=Objective((Distilled("class", LogitCrossEntropy()),)), teaching=teaching)
     labels = class_loss(recipe)
     match way:
         case "token" | "soft_token":
@@ -48,12 +51,14 @@ def taught(recipe: Recipe, teaching: Teaching = Teaching(), way: Way = "token") 
             soft = Distilled("class", SoftKl(TEMPERATURE, "batchmean"), SHARE)
             terms = (replace(labels, weight=1 - SHARE), soft)
         case _:
-            raise SpecError(f"'{way}' is no way to learn from a teacher. Use token, hard or soft, or soft_token.", path="way")
+            raise SpecError(f"'{way}' is no way to learn from a teacher. Use {', '.join(get_args(Way))}.", path="way")
     return replace(recipe, objective=Objective(terms), teaching=teaching)
 
 
-def named_teacher(name: str) -> RunTeacher | ZooTeacher:
-    """A run's folder, which has a slash in it (`runs/teacher`, `./teacher`), or a model: `regnety_160`, `timm:resnet50`."""
+def named_teacher(name: str) -> RunTeacher | OnnxTeacher | ZooTeacher:
+    """A run's folder, which has a slash in it (`runs/teacher`, `./teacher`), a file that ends in .onnx, or a model by name."""
+    if Path(name).suffix == ".onnx":
+        return OnnxTeacher(name)
     return ZooTeacher(name) if Path(name).name == name else RunTeacher(name)
 
 
@@ -62,7 +67,8 @@ def class_loss(recipe: Recipe) -> Supervised:
     for term in recipe.objective.terms:
         if isinstance(term, Supervised) and term.head == "class":
             return term
-    raise SpecError("no term teaches the class head the true labels. Add Supervised('class').", path="recipe.objective")
+    cure = "Add Supervised('class'), or learn from the teacher alone: logits (--way logits)."
+    raise SpecError(f"no term teaches the class head the true labels. {cure}", path="recipe.objective")
 
 
 def two_headed(recipe: Recipe) -> Model:
@@ -71,11 +77,13 @@ def two_headed(recipe: Recipe) -> Model:
         assert isinstance(model, Model)
         return model
     if not isinstance(model, Model):
-        raise SpecError(f"{type(model).__name__} has no tokens, so none for a teacher. Use hard or soft.", path="recipe.model")
+        raise SpecError(
+            f"{type(model).__name__} has no tokens, so none for a teacher. Use hard, soft or logits.", path="recipe.model"
+        )
     if not any(isinstance(layer, Join) and "class" in layer.names for layer in model.layers):
         raise SpecError(
             "the model has no class token, beside which a distillation token would join. Learn by its class head instead: "
-            "hard or soft (--way hard). Or give it one by with_class_attention.",
+            "hard, soft or logits (--way hard). Or give it one by with_class_attention.",
             path="recipe.model",
         )
     return with_distillation(model)

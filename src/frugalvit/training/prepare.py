@@ -15,7 +15,7 @@ from frugalvit.data.order import steps_per_epoch
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.randomness import Stream, key
 from frugalvit.data.source import Source
-from frugalvit.errors import SpecError
+from frugalvit.errors import SpecError, at
 from frugalvit.nn.convnet import ConvNet
 from frugalvit.nn.network import Network, seeded
 from frugalvit.nn.own import Wrapped, logit_heads, tried
@@ -35,6 +35,7 @@ from frugalvit.training.schedule import Clock
 from frugalvit.training.state import State
 from frugalvit.training.step import Step
 from frugalvit.training.teacher import Teacher
+from frugalvit.training.teacher_check import check_teacher
 
 
 @dataclass(frozen=True)
@@ -128,11 +129,14 @@ def prepare(
         if way.path == "plain"
         else GraphStep(recipe, state, place, clock, preprocess, teacher, way.kept)
     )
+    framed = {name: Framed(one, preprocess, place) for name, one in sources.items() if name != "train"}
     if teacher is not None and recipe.teaching is not None and recipe.teaching.file:
+        if "val" in framed and not Path(recipe.teaching.file).exists():  # who may not teach is not asked about all pictures
+            with at("recipe.teaching"):
+                check_teacher(teacher, framed["val"], recipe.teaching.least, workers)
         store = recipe.data.store  # opened once more, for it may hold other pixels than the pictures it was made of
         seen = train if store is None else stored(store, train, preprocess.mode, place, workers, progress)
         step.filed = filed_answers(teacher, recipe, seen, preprocess, Path(recipe.teaching.file)).to(place.device)
-    framed = {name: Framed(one, preprocess, place) for name, one in sources.items() if name != "train"}
     cadence = cadence_of(recipe, clock)
     return Training(recipe, sources, preprocess, place, clock, cadence, state, step, way.batches, way.note, framed)
 

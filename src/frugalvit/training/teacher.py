@@ -48,6 +48,7 @@ class ZooTeacher:
     mean: tuple[float, ...] | None = None  # none: what is known of the weights, else ImageNet's
     std: tuple[float, ...] | None = None
     size: Size | None = None
+    interpolation: Literal["bicubic", "bilinear"] | None = None  # none: what is known of the weights, else bicubic
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,8 @@ class OnnxTeacher:
     """A classifier in an ONNX file, run by onnxruntime. Few such files say how their pictures are normalized; ours do that."""
 
     path: str
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    mean: tuple[float, ...] | None = None  # none, as of `std`: the file says, and normalizes them itself
+    std: tuple[float, ...] | None = None
     classes: tuple[str, ...] = ()  # names in the order of the logits
     size: Size | None = None  # none: the file's
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
