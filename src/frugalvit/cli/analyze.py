@@ -25,7 +25,8 @@ from frugalvit.cli.console import (
     stderr,
 )
 from frugalvit.cli.evaluating import same_classes, split_of
-from frugalvit.errors import SpecError, at
+from frugalvit.cli.teachers import TEACHER, refuse_recipes, saved_paths, teachers_of
+from frugalvit.errors import SpecError, WeightsError, at
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,11 +42,20 @@ analyze_app = typer.Typer(help="Look into trained models: which agree, and what 
 app.add_typer(analyze_app, name="analyze")
 
 Out = Annotated[Path | None, typer.Option("--out", help="A file to write: .json or .md.")]
+Beside = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--teacher",
+        help="A teacher as well. own: who taught these runs; or as in `distill`, trained already: a run folder, an exported "
+        ".onnx file, or a model: regnety_160, timm:resnet50. Several together: once for each.",
+    ),
+]
 
 
 @analyze_app.command()
 def agreement(
     runs: Annotated[list[Path], typer.Argument(metavar="CLASSIFIER...", help="Run folders, or what `load` takes.")],
+    teacher: Beside = None,
     data: DataPath = None,
     split: Split = "val",
     dataset: DatasetName = "",
@@ -58,26 +68,39 @@ def agreement(
     """Count how often classifiers, their heads and the ground truth differ over the pictures of a split (DeiT's table)."""
     from frugalvit.deploy.classifier import load
     from frugalvit.explain.agreement import disagreement
+    from frugalvit.spec import encode
+    from frugalvit.studies.disagreement import teacher_and_labels
     from frugalvit.training.devices import place_for
     from frugalvit.training.evaluate import Framed
 
     refuse_other_files(out)
-    parts, names, place = own_parts(with_ or []), short_names(runs), place_for(device, "fp32")
-    classifiers = {name: load(run, parts=parts) for name, run in zip(names, runs, strict=True)}
+    refuse_no_classifiers(runs)
+    refuse_recipes(teacher or [])
+    parts, place = own_parts(with_ or []), place_for(device, "fp32")
+    named = dict(zip(short_names(runs, (TRUTH, TEACHER) if teacher else (TRUTH,)), runs, strict=True))
+    classifiers = {name: load(run, parts=parts) for name, run in named.items()}
     told = next((run for run in runs if (run / "recipe.json").exists()), runs[0])
     pictures = split_of(told, data, split, dataset, parts)
     places = {name: class_places(one.classes, pictures.classes, name) for name, one in classifiers.items()}
-    for run in runs:
+    teachers = teachers_of(teacher or [], named, classifiers, place, parts)
+    for run in (*runs, *(Path(path) for one in teachers.values() for path in saved_paths(one.spec))):
         warn_of_another_split(run, told, split)
     framed: dict[Any, Framed] = {}  # by preprocessing: classifiers that agree in it share the pictures
     guesses: dict[str, Tensor | np.ndarray] = {}
+    for name, one in teachers.items():
+        for note in one.teacher.notes:
+            stderr.print(f"{name}: {note}", markup=False)
+        frame = framed.setdefault(one.frames, Framed(pictures, one.frames, place))
+        guess_N, labels_N = teacher_and_labels(one.teacher, frame, workers)
+        guesses |= {TRUTH: labels_N, name: places[one.student][guess_N]}
     for name, classifier in classifiers.items():
         frame = framed.setdefault(classifier.preprocess, Framed(pictures, classifier.preprocess, place))
         found, labels_N = heads_and_labels(classifier, frame, workers)
         guesses |= {TRUTH: labels_N} | {
             f"{name} {head}".strip(): places[name][guess_N.numpy()] for head, guess_N in found.items()
         }
-    told_of = {"classifiers": dict(zip(names, map(str, runs), strict=True)), "split": split}
+    told_of: dict[str, Any] = {"classifiers": {name: str(run) for name, run in named.items()}}
+    told_of |= {"teachers": {name: encode(one.spec) for name, one in teachers.items()}, "split": split}
     tell(disagreement(guesses), told_of, place, out, as_json)
 
 
@@ -113,13 +136,25 @@ def tokens(
 # ------------------------------------------------------------------------------------------------ what is looked at
 
 
-def short_names(runs: list[Path]) -> list[str]:
-    """The ends of the paths, as long as it takes to tell them apart."""
+def refuse_no_classifiers(runs: list[Path]) -> None:
+    """What only a teacher may be: a model by its name, or an exported file."""
+    for run in runs:
+        if run.suffix == ".onnx" and run.is_file():
+            raise WeightsError(f"is a computation for onnxruntime, which can be a teacher: --teacher {run}.", path=str(run))
+        if run.name == str(run) and not run.exists():
+            raise WeightsError(
+                f"there is no such file or folder. If it is a model by its name, say --teacher {run}.", path=str(run)
+            )
+
+
+def short_names(runs: list[Path], taken: tuple[str, ...]) -> list[str]:
+    """The ends of the paths, as long as it takes to tell them apart, and from names that are taken."""
     parts = [run.resolve().parts for run in runs]
     if len(set(parts)) < len(parts):
         raise SpecError("a classifier is given twice. Give each once.", path=str(runs[-1]))
     lengths = range(1, max(map(len, parts)) + 1)
-    return next(names for names in (["/".join(one[-n:]) for one in parts] for n in lengths) if len(set(names)) == len(names))
+    shortened = (["/".join(one[-n:]) for one in parts] for n in lengths)
+    return next(names for names in shortened if len({*names, *taken}) == len(names) + len(taken))
 
 
 def class_places(model: tuple[str, ...], data: tuple[str, ...], name: str) -> np.ndarray:

@@ -7,11 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from torch import Tensor
 
-from frugalvit.beginning import opened
+from frugalvit.beginning import opened, opened_teacher
+from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.source import Source
 from frugalvit.deploy.classifier import load
-from frugalvit.errors import DataError, at
+from frugalvit.deploy.export import read_description
+from frugalvit.errors import DataError, WeightsError, at
 from frugalvit.explain.agreement import disagreement, places_of
 from frugalvit.nn.readout import fuse
 from frugalvit.recipes.teach import taught
@@ -22,7 +25,8 @@ from frugalvit.studies.trainings import Setup, trained
 from frugalvit.training.devices import Place, place_for
 from frugalvit.training.evaluate import Framed, heads_and_labels
 from frugalvit.training.recipe import Recipe
-from frugalvit.training.teacher import RunTeacher, Teaching
+from frugalvit.training.teacher import OnnxTeacher, Teacher, TeacherSpec, Teaching
+from frugalvit.training.teacher_check import answers_and_labels, refuse_no_logits
 
 NAMES = TRUTH, TEACHER, ALONE, CLASS, DISTILL, BOTH = (
     "ground truth",
@@ -48,16 +52,18 @@ CLAIMS = (
 MATRIX = "disagreement"
 
 
-def disagreements(student: Recipe, teacher: RunTeacher, setup: Setup) -> Study:
+def disagreements(student: Recipe, teacher: TeacherSpec, setup: Setup) -> Study:
     """Table 4: the share of pictures on which teacher, plain student and the heads of a distilled one differ, pair by pair.
 
     It is of the trainings none and token of the ablation, seed by seed where both have been measured; it trains nothing. With
     `setup.only`, unless that names `disagreement`, nothing is compared either that has not been.
     """
     refuse_distilled(student)
-    trainings = {"none": student, "token": taught(student, Teaching(teacher), "token")}
-    entries = trained(trainings, replace(setup, only=()))
-    ledger, pictures = setup.ledger, opened(student, setup.data)[setup.split]
+    distilled = taught(student, Teaching(teacher), "token")
+    entries = trained({"none": student, "token": distilled}, replace(setup, only=()))
+    ledger, sources, place = setup.ledger, opened(student, setup.data), place_for(setup.device, "fp32")
+    pictures = sources[setup.split]
+    heard: tuple[Teacher, np.ndarray] | None = None  # once for all seeds
     values: dict[Spot, dict[int, float]] = {(row, column): {} for row in NAMES for column in NAMES}
     for seed, alone in entries["none"].items():
         if seed not in entries["token"]:
@@ -68,8 +74,11 @@ def disagreements(student: Recipe, teacher: RunTeacher, setup: Setup) -> Study:
         if found is None and setup.only is not None and MATRIX not in setup.only:
             continue
         if found is None:
-            folders = {TEACHER: Path(teacher.path), ALONE: Path(alone.folder), BOTH: Path(token.folder)}
-            found = Entry(MATRIX, key, seed, shares(folders, pictures, setup), teacher=token.teacher, where=setup.where)
+            heard = heard or teacher_of(distilled, sources, pictures, place)
+            refuse_another(heard[0], token.teacher, token.folder)
+            runs = {ALONE: Path(alone.folder), BOTH: Path(token.folder)}
+            results = shares(heard[1], runs, pictures, place)
+            found = Entry(MATRIX, key, seed, results, teacher=token.teacher, where=setup.where)
             ledger.add([found])
         for (row, column), cell in values.items():
             cell[seed] = found.results[f"{row} / {column}"]
@@ -89,11 +98,47 @@ def disagreements(student: Recipe, teacher: RunTeacher, setup: Setup) -> Study:
     )
 
 
-def shares(folders: Mapping[str, Path], pictures: Source, setup: Setup) -> dict[str, float]:
+def teacher_of(distilled: Recipe, sources: Mapping[str, Source], pictures: Source, place: Place) -> tuple[Teacher, np.ndarray]:
+    """The teacher of a training, opened as that opens it, and its guess_N."""
+    teacher = opened_teacher(distilled, sources, place, None)
+    assert teacher is not None and distilled.teaching is not None
+    framed = Framed(pictures, own_frames(distilled.teaching.teacher, teacher), place)
+    return teacher, teacher_and_labels(teacher, framed)[0]
+
+
+def refuse_another(teacher: Teacher, was: str, student: str) -> None:
+    """Raise where the teacher that taught had another fingerprint: what lies at its path, or has its name, may change."""
+    if was and was != (now := teacher.fingerprint()):
+        raise WeightsError(
+            f"is another network than the one that taught {student}: teacher_fingerprint was {was}, now {now}. Put that one "
+            "back.",
+            path=teacher.name,
+        )
+
+
+def own_frames(spec: TeacherSpec, teacher: Teacher) -> Preprocess:
+    """The teacher's own preprocessing, by which it is at its best; an ensemble sees what its student does.
+
+    `OnnxTeacher` has no crop: it is the one that the file tells, else the student's.
+    """
+    if not isinstance(spec, OnnxTeacher):
+        return teacher.own
+    told = read_description(Path(spec.path))
+    return replace(teacher.own, crop=told["preprocess"]["crop"] if told else teacher.student.crop)
+
+
+def teacher_and_labels(teacher: Teacher, framed: Framed, workers: int = 0) -> tuple[np.ndarray, Tensor]:
+    """The guess_N among its student's classes for pictures framed as its own, and labels_N, −1 for unreadable pictures."""
+    logits_NC, labels_N = answers_and_labels(teacher.answers, framed, workers)
+    with at(teacher.name):
+        refuse_no_logits(logits_NC)
+    return logits_NC.argmax(-1).numpy(), labels_N
+
+
+def shares(teacher_N: np.ndarray, folders: Mapping[str, Path], pictures: Source, place: Place) -> dict[str, float]:
     """The disagreement of each pair, by both their names."""
-    place = place_for(setup.device, "fp32")
     found = {name: guesses(folder, pictures, place) for name, folder in folders.items()}
-    everyone = {TEACHER: found[TEACHER][BOTH], ALONE: found[ALONE][BOTH]} | found[BOTH]
+    everyone = {TEACHER: teacher_N, ALONE: found[ALONE][BOTH]} | found[BOTH]
     matrix = disagreement({name: everyone[name] for name in NAMES})
     return {f"{row} / {column}": matrix.between(row, column) for row in NAMES for column in NAMES}
 
