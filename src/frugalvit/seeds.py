@@ -21,6 +21,7 @@ from frugalvit.report.progress import Display, Silent
 from frugalvit.report.statistics import Summary, summarize
 from frugalvit.run import Run, train
 from frugalvit.stopping import interrupt, together
+from frugalvit.teaching import Given
 from frugalvit.training.devices import place_for
 from frugalvit.training.recipe import Recipe
 
@@ -34,6 +35,7 @@ def train_seeds(
     *,
     out: str | Path,
     data: str | Path | Mapping[str, Source] | None = None,
+    teacher: Given | None = None,
     resume: bool = False,
     device: str = "auto",
     workers: int = 0,
@@ -44,7 +46,8 @@ def train_seeds(
     """One run a seed, in `out/seed-0`, `out/seed-1`, ...; `out/seeds.json` gets the mean, deviation and n of every result.
 
     A small model leaves most of a GPU idle, so on CUDA all train at the same time; elsewhere one after the other. Where one of
-    those at the same time fails, the others train to their end before it is raised.
+    those at the same time fails, the others train to their end before it is raised. `teacher` is one of one's own, as in
+    `train`; a module is copied for each seed.
     """
     refuse_seeds(seeds)
     if not isinstance(recipe, Recipe):
@@ -62,6 +65,7 @@ def train_seeds(
                 replace(recipe, seed=seed),
                 out=Path(out) / f"seed-{seed}",
                 data=sources,
+                teacher=teacher,
                 resume=resume,
                 device=device,
                 workers=workers,

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.training.runs import column
 from torch import nn
 
 import frugalvit
@@ -26,6 +27,7 @@ from frugalvit.objective.objective import Objective, Supervised
 from frugalvit.recipes.find import recipe
 from frugalvit.recipes.teach import taught
 from frugalvit.report.progress import Silent
+from frugalvit.seeds import train_seeds
 from frugalvit.teaching import open_teacher
 from frugalvit.training import loop
 from frugalvit.training.devices import place_for
@@ -145,6 +147,8 @@ def test_a_bare_module_teaches_and_is_asked_for_again(teacher: Path, tmp_path: P
     saved = json.loads((tmp_path / "run" / "recipe.json").read_text())
     assert saved["teaching"]["teacher"] == {"part": "GivenTeacher"} and saved["teacher_fingerprint"]
     frugalvit.train(recipe(str(tmp_path / "run")), out=tmp_path / "run", teacher=mine, resume=True)  # type: ignore[arg-type]
+    alone, _ = train_seeds(made, (0, 1), out=tmp_path / "both", teacher=mine)  # type: ignore[arg-type]
+    assert (alone.path / "model.safetensors").read_bytes() == (tmp_path / "run" / "model.safetensors").read_bytes()
     with pytest.raises(DataError, match="another teacher"):
         other = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
         frugalvit.train(made, out=tmp_path / "run", teacher=other, resume=True)  # type: ignore[arg-type]
@@ -155,8 +159,10 @@ def test_a_bare_module_teaches_and_is_asked_for_again(teacher: Path, tmp_path: P
 def test_the_example_of_a_teacher_of_ones_own_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[2] / "docs" / "distillation.md").read_text(encoding="utf-8")
-    exec(next(code for code in page.split("```python\n")[1:] if "teacher=mine" in code).split("```")[0], {})
-    assert json.loads((tmp_path / "runs" / "by_mine" / "summary.json").read_text())["val_top1_distill"] > 10
+    for words, out in (("teacher=mine", "by_mine"), ("import MatchedTokens", "matched")):
+        exec(next(code for code in page.split("```python\n")[1:] if words in code).split("```")[0], {})
+        assert json.loads((tmp_path / "runs" / out / "summary.json").read_text())["val_top1_distill"] > 10
+    assert column(tmp_path / "runs" / "matched", "matched_tokens_3_maps_2")
 
 
 def test_refusals(teacher: Path, tmp_path: Path) -> None:
