@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -206,6 +208,17 @@ def test_its_steps_are_those_of_the_file_and_make_up_the_time(packed: Path) -> N
     spent = [row["ms"] for row in found["steps"]]
     assert spent == sorted(spent, reverse=True) and sum(row["share"] for row in found["steps"]) == pytest.approx(1)
     assert "Name a model or a run to see it in PyTorch: bench MODEL --packed FILE." in found["notes"][0]
+
+
+@built
+def test_a_file_in_the_folder_of_its_run_is_seen_beside_that(packed: Path, tmp_path: Path) -> None:
+    words = ("--threads", "1", "--steps", "1", "--json", "--quiet")
+    for folder, model, rows in (("run", toy(), 1), ("other", replace(toy(), classes=4), 0)):
+        classifier_of(model).save(tmp_path / folder)
+        file = shutil.copy(packed, tmp_path / folder / "model.fvit")
+        found = json.loads(good("bench", "--packed", str(file), *words))
+        assert [row["what"] for row in found["rows"]].count("the same in PyTorch fp32") == rows
+        assert any("Name a model or a run" in note for note in found["notes"]) == (not rows)
 
 
 def test_short_steps_are_shown_together() -> None:

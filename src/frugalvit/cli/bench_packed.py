@@ -64,7 +64,7 @@ def measured(
     ways, ours = packed_ways(file, threads, batch)
     torch.set_num_threads(threads)
     program = read_packed(file).program
-    model, notes = (model, []) if model is not None else named(program)
+    model, notes = (model, []) if model is not None else named(program, file.parent)
     peers, missing = other_ways(program, model, threads, batch, line, folder)
     times: dict[str, Times] = {}
     for number, found in in_turns(ways | peers, calls=steps):
@@ -191,23 +191,31 @@ def classes_of(program: dict[str, Any]) -> int:
     return program["buffers"][program["logits"]][1]
 
 
-def named(program: dict[str, Any]) -> tuple[Architecture | None, list[str]]:
-    """The architecture by the file's name for it, with the file's classes; a note where no model is called so."""
+def named(program: dict[str, Any], folder: Path) -> tuple[Architecture | None, list[str]]:
+    """The architecture by the file's name for it, or of the run in its folder; a note where there is neither."""
     from frugalvit.zoo.find import functions
 
     name = program["name"]
     if name.partition("+")[0] not in functions():
+        beside = model_or_saved(str(folder), [], []) if (folder / "config.json").exists() else None
+        if beside is not None and fits(program, beside):
+            return beside, []
         return None, [
             f"The file calls its model '{name}'. Name a model or a run to see it in PyTorch: bench MODEL --packed FILE."
         ]
     return model_or_saved(name, [f"classes={classes_of(program)}"], []), []
 
 
+def fits(program: dict[str, Any], model: Architecture) -> bool:
+    """Whether it may be the packed one, by its pictures and classes."""
+    image = model.image
+    return (image.height, image.width, image.channels, model.classes) == (*size_of(program), classes_of(program))
+
+
 def refuse_another(program: dict[str, Any], model: Architecture) -> None:
     """A model that cannot be the packed one."""
-    image, own = model.image, (*size_of(program), classes_of(program))
-    if (image.height, image.width, image.channels, model.classes) != own:
-        height, width, channels, classes = own
+    if not fits(program, model):
+        image, (height, width, channels), classes = model.image, size_of(program), classes_of(program)
         raise SpecError(
             f"the packed model takes {height} x {width} pixels of {channels} channels and knows {classes} classes; this one "
             f"{image.height} x {image.width} of {image.channels} and {model.classes}. Name the one that was packed.",
