@@ -65,7 +65,7 @@ def prepared(made: Recipe, data: Path) -> Training:
 
 
 def encoded(source: Source, *, batch: int = 6, preprocess: Preprocess = SMALL) -> EncodedBatches:
-    return EncodedBatches(source, Shuffled(), 3, batch, preprocess)
+    return EncodedBatches(TrainingBatches(source, deit_augment(), Shuffled(), 3, batch, preprocess))
 
 
 # ------------------------------------------------------------------------------------------------ crops
@@ -117,7 +117,7 @@ def test_files_travel_as_they_are_and_all_else_as_pixels(tmp_path: Path) -> None
 
 def test_unreadable_pictures_can_be_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read, and the recipe refuses such pictures"):
-        replace(encoded(odd_pictures(tmp_path), batch=15), unreadable="refused")[0]
+        EncodedBatches(replace(encoded(odd_pictures(tmp_path), batch=15).batches, unreadable="refused"))[0]
 
 
 def test_workers_read_the_same_batches(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_workers_read_the_same_batches(tmp_path: Path) -> None:
 def test_what_is_decoded_is_cropped_by_the_draws_of_its_batch(tmp_path: Path) -> None:
     source = odd_pictures(tmp_path)
     batches, crop = encoded(source, batch=15), ResizedCrop()
-    found = Decoding(batches, crop, 30, CPU)(batches[2])
+    found = Decoding(batches, 30, CPU)(batches[2])
     draws_BK = uniform(torch.tensor([3, 2]), 2, (15, 30))[:, :22]
     pixels = [torch.from_numpy(np.array(source.picture(index).convert("RGB"))) for index in found.index_B.tolist()]
     expected = resized_crops(crop, [one.permute(2, 0, 1) for one in pixels], draws_BK, (20, 28))
@@ -146,7 +146,7 @@ def test_where_the_device_fails_the_host_decodes_and_what_it_cannot_read_is_repl
     source = opened(a_recipe("data.dataset.holdout=0.0"), root)["train"]
     batches = encoded(source, batch=24)
     with pytest.warns(UserWarning, match="cpu could not decode a batch .*; the CPU does"):
-        found = Decoding(batches, ResizedCrop(), 22, CPU)(batches[0])
+        found = Decoding(batches, 22, CPU)(batches[0])
     assert found.bad == (str(broken),)
     place = batches[0].index_B.tolist().index(0)
     assert found.index_B[place] == 1 and found.label_B[place] == source.labels[1]
@@ -157,8 +157,8 @@ def test_where_the_device_fails_the_host_decodes_and_what_it_cannot_read_is_repl
 
     broken.write_bytes(data)
     with pytest.warns(UserWarning, match=r"\(no more memory\)"):
-        by_host = Decoding(batches, ResizedCrop(), 22, CPU, failing)(batches[0])
-    assert torch.equal(by_host.image_BCHW, Decoding(batches, ResizedCrop(), 22, CPU)(batches[0]).image_BCHW)
+        by_host = Decoding(batches, 22, CPU, failing)(batches[0])
+    assert torch.equal(by_host.image_BCHW, Decoding(batches, 22, CPU)(batches[0]).image_BCHW)
 
 
 # ------------------------------------------------------------------------------------------------ trainings
@@ -220,7 +220,7 @@ def test_nothing_warns_on_the_way(tmp_path: Path) -> None:
     batches = encoded(opened(a_recipe(), photographs(tmp_path, [(40, 30), (33, 50)]))["train"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Decoding(batches, ResizedCrop(), 22, CPU)(batches[0])
+        Decoding(batches, 22, CPU)(batches[0])
 
 
 # ------------------------------------------------------------------------------------------------ on a GPU
@@ -229,8 +229,8 @@ def test_nothing_warns_on_the_way(tmp_path: Path) -> None:
 @pytest.mark.gpu
 def test_a_gpu_decodes_and_crops_as_the_host_to_a_few_levels(tmp_path: Path) -> None:
     batches = encoded(opened(a_recipe(), photographs(tmp_path, [(400, 300), (330, 500), (64, 64)]))["train"], batch=20)
-    host = Decoding(batches, ResizedCrop(), 22, CPU)(batches[0])
-    found = Decoding(batches, ResizedCrop(), 22, torch.device("cuda"))(batches[0])
+    host = Decoding(batches, 22, CPU)(batches[0])
+    found = Decoding(batches, 22, torch.device("cuda"))(batches[0])
     assert torch.equal(found.index_B.cpu(), host.index_B) and not found.bad
     apart = (found.image_BCHW.cpu().int() - host.image_BCHW.int()).abs()
     assert apart.float().mean() < 1 and apart.max() < 24  # chroma is not interpolated alike

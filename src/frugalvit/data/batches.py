@@ -41,12 +41,9 @@ class TrainingBatches(Dataset[Batch]):
     last: LastEpoch[np.ndarray] = field(default_factory=LastEpoch, init=False, repr=False, compare=False)
 
     def __getitem__(self, step: int) -> Batch:
-        number, row = divmod(step, steps_per_epoch(self.order, self.source.labels, self.batch))
-        wanted = self.last.rows(number, self.epoch)[row]
         pictures, bad, used = [], [], []
-        for position, index in enumerate(wanted):
-            tries = 1 if self.unreadable == "refused" else len(self.source)
-            picture, place, missed = readable(self.source, int(index), tries, self.preprocess.mode)
+        for position, index in enumerate(self.wanted(step)):
+            picture, place, missed = self.read(int(index))
             bad += missed
             used.append(place)
             draw = numpy_generator(self.seed, step, Stream.AUGMENT, position)
@@ -54,6 +51,16 @@ class TrainingBatches(Dataset[Batch]):
             pictures.append(self.augment.apply(picture, *size, draw))
         indices = np.array(used)
         return stacked(pictures, self.source.labels[indices], indices, tuple(bad))
+
+    def wanted(self, step: int) -> np.ndarray:
+        """The places of the batch's pictures in the source."""
+        number, row = divmod(step, steps_per_epoch(self.order, self.source.labels, self.batch))
+        return self.last.rows(number, self.epoch)[row]
+
+    def read(self, index: int) -> tuple[Pillow.Image, int, list[str]]:
+        """The picture, or the next one that can be read, unless the recipe refuses that; as `readable` has it."""
+        tries = 1 if self.unreadable == "refused" else len(self.source)
+        return readable(self.source, index, tries, self.preprocess.mode)
 
     def epoch(self, number: int) -> np.ndarray:
         """indices_SB, a row a batch."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,15 +12,13 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from frugalvit.data.ahead import Ahead
-from frugalvit.data.augment import Augment, ResizedCrop
+from frugalvit.data.augment import ResizedCrop
 from frugalvit.data.batch import Batch
-from frugalvit.data.batches import read, readable
+from frugalvit.data.batches import TrainingBatches, read
 from frugalvit.data.device.draws import uniform
 from frugalvit.data.device.frame import DeviceResizedCrop
 from frugalvit.data.device.mixed import resized_crops
 from frugalvit.data.gpu_jpeg import decoded, plain_jpeg
-from frugalvit.data.order import LastEpoch, Order, epoch_batches, steps_per_epoch
-from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.randomness import Stream
 from frugalvit.data.source import Source
 
@@ -49,21 +46,18 @@ class Encoded:
 
 @dataclass(frozen=True)
 class EncodedBatches(Dataset[Encoded]):
-    """Batch `step` of a training: which pictures, as files. What the device cannot decode comes as pixels."""
+    """The pictures of a training's batches as files. What the device cannot decode comes as pixels."""
 
-    source: Source
-    order: Order
-    seed: int
-    batch: int
-    preprocess: Preprocess
-    unreadable: Literal["replaced", "refused"] = "replaced"
-    last: LastEpoch[np.ndarray] = field(default_factory=LastEpoch, init=False, repr=False, compare=False)
+    batches: TrainingBatches
+
+    @property
+    def source(self) -> Source:
+        return self.batches.source
 
     def __getitem__(self, step: int) -> Encoded:
-        number, row = divmod(step, steps_per_epoch(self.order, self.source.labels, self.batch))
         found, used, bad = [], [], []
-        for index in self.last.rows(number, self.epoch)[row]:
-            file, place = plain_jpeg(self.source, int(index), self.preprocess.mode), int(index)
+        for index in self.batches.wanted(step):
+            file, place = plain_jpeg(self.source, int(index), self.batches.preprocess.mode), int(index)
             if file is None:
                 file, place, missed = self.pixels(place)
                 bad += missed
@@ -71,65 +65,59 @@ class EncodedBatches(Dataset[Encoded]):
             used.append(place)
         shape_B3 = torch.tensor([one.shape if one.ndim == 3 else (0, 0, 0) for one in found])
         end_B = torch.tensor([one.numel() for one in found]).cumsum(0)
-        indices = np.array(used)
-        label_B, index_B = (torch.from_numpy(one.astype(np.int64)) for one in (self.source.labels[indices], indices))
-        return Encoded(step, torch.cat([one.flatten() for one in found]), end_B, shape_B3, label_B, index_B, tuple(bad))
+        index_B = torch.tensor(used)
+        byte_N = torch.cat([one.flatten() for one in found])
+        return Encoded(step, byte_N, end_B, shape_B3, self.labels(index_B), index_B, tuple(bad))
 
     def pixels(self, index: int) -> tuple[Tensor, int, list[str]]:
         """image_CHW by the host, of that picture or the next readable one; its place; the names of those that are not."""
-        tries = 1 if self.unreadable == "refused" else len(self.source)
-        picture, place, missed = readable(self.source, index, tries, self.preprocess.mode)
+        picture, place, missed = self.batches.read(index)
         image_HWC = torch.from_numpy(np.atleast_3d(np.array(picture)))
         return image_HWC.permute(2, 0, 1).contiguous(), place, missed
 
-    def epoch(self, number: int) -> np.ndarray:
-        """indices_SB, a row a batch."""
-        return epoch_batches(self.order, self.source.labels, self.seed, number, self.batch)
+    def labels(self, index_B: Tensor) -> Tensor:
+        return torch.from_numpy(self.source.labels[index_B.numpy()].astype(np.int64))
 
 
 @dataclass(frozen=True)
 class Decoding:
     """From files to a batch of the model's size on the device: decoded, and cropped by the draws of its number."""
 
-    batches: EncodedBatches
-    crop: ResizedCrop
+    files: EncodedBatches
     draws: int  # of all steps of the augmentation; the crop is the first
     device: torch.device
     decode: Callable[[Sequence[Tensor], str, torch.device], list[Tensor]] = decoded
 
     def __call__(self, given: Encoded) -> Batch:
-        files, label_B, index_B, bad = list(given.files()), given.label_B, given.index_B, given.bad
-        places = [place for place, one in enumerate(files) if one.ndim == 1]
+        images, label_B, index_B, bad = list(given.files()), given.label_B, given.index_B, given.bad
+        places = [place for place, one in enumerate(images) if one.ndim == 1]
+        of = self.files.batches
         try:
-            found = self.decode([files[place] for place in places], self.batches.preprocess.mode, self.device)
+            found = self.decode([images[place] for place in places], of.preprocess.mode, self.device)
         except RuntimeError as error:
             warnings.warn(f"{self.device} could not decode a batch ({error}); the CPU does.", stacklevel=2)
-            found, label_B, index_B, missed = self.by_host(given, places)
-            bad = (*bad, *missed)
+            found, index_B, missed = self.by_host(index_B, places)
+            label_B, bad = self.files.labels(index_B), (*bad, *missed)
         for place, one in zip(places, found, strict=True):
-            files[place] = one
-        key = torch.tensor([self.batches.seed, given.number], device=self.device)
-        draws_BK = uniform(key, Stream.AUGMENT, (len(files), self.draws))[:, : DeviceResizedCrop.draws]
-        size = self.batches.preprocess.height, self.batches.preprocess.width
-        image_BCHW = resized_crops(self.crop, [one.to(self.device) for one in files], draws_BK, size)
+            images[place] = one
+        crop = of.augment.steps[0]
+        assert isinstance(crop, ResizedCrop)
+        key = torch.tensor([of.seed, given.number], device=self.device)
+        draws_BK = uniform(key, Stream.AUGMENT, (len(images), self.draws))[:, : DeviceResizedCrop.draws]
+        size = of.preprocess.height, of.preprocess.width
+        image_BCHW = resized_crops(crop, [one.to(self.device) for one in images], draws_BK, size)
         return Batch(image_BCHW, label_B.to(self.device), index_B.to(self.device), bad=bad)
 
-    def by_host(self, given: Encoded, places: list[int]) -> tuple[list[Tensor], Tensor, Tensor, list[str]]:
-        """Those pictures of a batch by the host; labels and numbers of all, where others stand for what cannot be read."""
-        index_B, found, bad = given.index_B.clone(), [], []
+    def by_host(self, index_B: Tensor, places: list[int]) -> tuple[list[Tensor], Tensor, list[str]]:
+        """Those pictures of a batch by the host; the numbers of all, where others stand for what cannot be read."""
+        index_B, found, bad = index_B.clone(), [], []
         for place in places:
-            image_CHW, used, missed = self.batches.pixels(int(index_B[place]))
-            index_B[place] = used
+            image_CHW, index_B[place], missed = self.files.pixels(int(index_B[place]))
             found.append(image_CHW)
             bad += missed
-        label_B = torch.from_numpy(self.batches.source.labels[index_B.numpy()].astype(np.int64))
-        return found, label_B, index_B, bad
+        return found, index_B, bad
 
 
-def files_ahead(
-    batches: EncodedBatches, numbers: range, workers: int, augment: Augment, draws: int, device: torch.device
-) -> Ahead[Encoded]:
+def files_ahead(files: EncodedBatches, numbers: range, workers: int, draws: int, device: torch.device) -> Ahead[Encoded]:
     """Those batches in order on `device`, read by `workers` processes; it decodes and crops them ahead of their use."""
-    crop = augment.steps[0]
-    assert isinstance(crop, ResizedCrop)
-    return Ahead(read(batches, numbers, workers), device, Decoding(batches, crop, draws, device))
+    return Ahead(read(files, numbers, workers), device, Decoding(files, draws, device))

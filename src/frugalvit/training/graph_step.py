@@ -92,7 +92,7 @@ class GraphStep(Step):
         if isinstance(batches, NumberedBatches):
             return (batches[number] for number in numbers)
         if isinstance(batches, EncodedBatches):
-            return files_ahead(batches, numbers, workers, self.recipe.data.augment, self.drawn, device)
+            return files_ahead(batches, numbers, workers, self.drawn, device)
         assert isinstance(batches, TrainingBatches)
         return ahead(batches, numbers, workers, device)
 

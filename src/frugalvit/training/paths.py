@@ -76,7 +76,7 @@ def way_for(
     try:
         refuse_plain_parts(recipe, place, teacher)
         if recipe.path == "decoded":
-            return decoded_way(recipe, source, preprocess, place)
+            return decoded_way(batches, place)
         if recipe.path != "sent":
             try:
                 return kept_way(recipe, source, preprocess, place, workers, progress)
@@ -112,19 +112,19 @@ def refuse_plain_parts(recipe: Recipe, place: Place, teacher: Teacher | None) ->
         raise Unfit(error.problem) from error
 
 
-def decoded_way(recipe: Recipe, source: Source, preprocess: Preprocess, place: Place) -> Way:
+def decoded_way(batches: TrainingBatches, place: Place) -> Way:
     """Files on their way to the device, which decodes them. Unfit where it cannot, or where there is nothing to decode."""
-    data, size = recipe.data, (preprocess.height, preprocess.width)
-    if not isinstance(data.augment.steps[0], ResizedCrop):
-        first = type(data.augment.steps[0]).__name__
-        raise Unfit(f"pictures that the device decodes are cropped first, by ResizedCrop, and here by {first}. Use sent.")
-    part_of_pipeline(data.augment.steps[1:], MapSize(*size, len(preprocess.mean)), size)
+    (first, *rest), preprocess, source = batches.augment.steps, batches.preprocess, batches.source
+    if not isinstance(first, ResizedCrop):
+        kind = type(first).__name__
+        raise Unfit(f"pictures that the device decodes are cropped first, by ResizedCrop, and here by {kind}. Use sent.")
+    size = preprocess.height, preprocess.width
+    part_of_pipeline(rest, MapSize(*size, len(preprocess.mean)), size)
     if not decodes_on(place.device):
         raise Unfit(f"no JPEG can be decoded by {place.device} here: torchvision lacks what it takes. Use sent.")
     if all(plain_jpeg(source, index, preprocess.mode) is None for index in spots(len(source))):
         raise Unfit("of the pictures that were tried, none is a JPEG file that a device decodes. Use sent.")
-    batches = EncodedBatches(source, data.order, recipe.seed, recipe.batch, preprocess, data.unreadable)
-    return Way("decoded", None, batches, "")
+    return Way("decoded", None, EncodedBatches(batches), "")
 
 
 def kept_way(recipe: Recipe, source: Source, preprocess: Preprocess, place: Place, workers: int, progress: Progress) -> Way:
