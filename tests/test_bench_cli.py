@@ -159,6 +159,8 @@ def test_without_data_the_step_alone_is_measured_and_it_says_so() -> None:
     text = good("bench", "small.cifar10", "--batch", "2", "--steps", "1", "--quiet")
     assert "No data: its step was measured on noise alone. Say --data PATH" in text
     assert "synthetic" in text and "inference" in text and "with data" not in text
+    few = ("transfer.folder", "model=deit_tiny_patch16_224", "image=32", "patch=16", "--batch", "2", "--steps", "1")
+    assert "decoded on the way are measured on files. Say --data PATH" in bad("bench", *few, "path=decoded", "--quiet")
 
 
 def test_given_data_are_read(arrays: Path) -> None:

@@ -11,8 +11,9 @@ from tests.training.runs import column
 from typer.testing import CliRunner
 
 from frugalvit.cli import app
-from frugalvit.errors import DataError, SpecError
+from frugalvit.errors import DataError, FrugalError, SpecError
 
+KNOWN = ["--teacher", "digits.resnet", "--student", "vit.digits", "--out", "x"]
 SIZES = ["dim=16", "depth=2", "batch=64", "schedule.warmup=Steps(4)", "epochs=1"]
 
 
@@ -209,12 +210,28 @@ def test_a_folder_of_several_students_says_how_it_goes_on(tmp_path: Path) -> Non
             ["--teacher", "digits.resnet", "--student", "vit.digits", "--out", "x", "teaching.teacher.size=no"],
             "size: 'no' does not fit",
         ),
+        ([*KNOWN, "precision=fp16", "--device", "cpu"], "fp16"),
+        ([*KNOWN, "model.classes=7"], "7"),
+        ([*KNOWN, "path=decoded"], "cropped first, by ResizedCrop"),
+        ([*KNOWN, "teaching.file=answers.safetensors"], "look the same every time"),
+        ([*KNOWN, "--init", "nothere"], "no model of that name|no released weights"),
+        (["--teacher", "none.json", *KNOWN[2:]], "--teacher none.json: there is no such file"),
     ],
 )
 def test_refusals_come_before_any_training(
     words: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SpecError, match=problem):
+    with pytest.raises(FrugalError, match=problem):
         CliRunner().invoke(app, ["distill", *words], catch_exceptions=False)
     assert not (tmp_path / "x").exists()
+
+
+def test_a_folder_with_a_student_gets_no_other_teacher(tmp_path: Path) -> None:
+    run = tmp_path / "x" / "student"
+    run.mkdir(parents=True)
+    (run / "recipe.json").write_text("{}")
+    (run / "summary.json").write_text("{}")
+    with pytest.raises(DataError, match=r"student: holds a run already\. Use --resume"):
+        called("--teacher", "digits.resnet", "--student", "vit.digits", "--out", str(tmp_path / "x"), "--quiet")
+    assert not (tmp_path / "x" / "teacher").exists()

@@ -220,6 +220,10 @@ def test_copies_between_splits_and_labels_are_warned_of(tmp_path: Path) -> None:
     assert (leak.severity, leak.places) == ("warning", (f"{train / 'ant' / '003.jpg'} = {val / 'ant' / 'leak.jpg'}",))
     assert "torn.jpg" in found(report, "1 picture is there under two labels").places[0]
     assert "twice.jpg" in found(report, "1 picture is there twice in one split").places[0]
+    for number in range(40):
+        shutil.copy(train / "bee" / "005.jpg", train / "bee" / f"again{number}.jpg")
+    (told,) = found(check(tmp_path), "1 picture is there twice in one split").places
+    assert told.endswith(" = 39 more") and told.count(".jpg") == 3  # a line, not all of them
     assert report.usable
 
 

@@ -34,6 +34,7 @@ from frugalvit.training.devices import place_for
 from frugalvit.training.prepare import Training, prepare
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.throughput import fed_speeds, still_speeds
+from frugalvit.training.waiting import Waiting
 
 SMALL = Preprocess(20, 28, (0.5,) * 3, (0.25,) * 3)
 CPU = torch.device("cpu")
@@ -193,15 +194,16 @@ def test_its_step_and_its_loop_are_timed(tmp_path: Path) -> None:
     training = prepared(a_recipe("path=decoded"), photographs(tmp_path, [(40, 30), (33, 50)]))
     *_, still = still_speeds(training, calls=1)
     *_, fed = fed_speeds(training, 0, calls=1)
+    assert Waiting(training, 0).reading.kept == "files"
     assert still.images_per_second > 0 and fed.images_per_second > 0 and fed.waiting is not None
 
 
 @pytest.mark.parametrize(
     ("words", "ending", "message"),
     [
-        (("data.augment.steps=[PadCrop, Flip]",), "jpg", "cropped first, by ResizedCrop, and here by PadCrop. Use sent"),
-        ((), "png", "none is a JPEG file that a device decodes. Use sent"),
-        (("data.store=Stored(40)",), "jpg", "none is a JPEG file that a device decodes. Use sent"),
+        (("data.augment.steps=[PadCrop, Flip]",), "jpg", "cropped first, by ResizedCrop, and here by PadCrop"),
+        ((), "png", "none is a JPEG file that a device decodes. Leave path at auto"),
+        (("data.store=Stored(40)",), "jpg", "data.store decodes them once. Leave one of the two out"),
     ],
 )
 def test_what_cannot_travel_as_files_is_refused(tmp_path: Path, words: tuple[str, ...], ending: str, message: str) -> None:
@@ -212,7 +214,9 @@ def test_what_cannot_travel_as_files_is_refused(tmp_path: Path, words: tuple[str
 
 def test_a_device_without_a_decoder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("frugalvit.training.paths.decodes_on", lambda device: False)
-    with pytest.raises(SpecError, match=r"no JPEG can be decoded by cpu here: torchvision lacks what it takes\. Use sent"):
+    with pytest.raises(
+        SpecError, match=r"no JPEG can be decoded by cpu here: torchvision lacks what it takes\. Leave path at auto"
+    ):
         prepared(a_recipe("path=decoded"), photographs(tmp_path, [(40, 30)]))
 
 

@@ -810,6 +810,7 @@ def test_reading_ahead_on_a_device_gives_the_batches_of_a_plain_reader(tmp_path:
             "use --workers 8, or decode the pictures once, with 'data.store=Stored.448.'",
         ),
         (0.5, Reading("encoded", 8, 8, 300, 224), "50% of the time is spent waiting for data: decode the pictures once"),
+        (0.5, Reading("files", 8, 8, 300, 224), "decode the pictures once, with 'data.store=Stored.448.' path=auto.$"),
         (0.2, Reading("encoded", 2, 8, 8, 8), "waiting for data: use --workers 8.$"),
         (0.3, Reading("stored", 2, 8, 500, 224), "Stored.448.. instead of a shorter side of 500"),
         (0.3, Reading("stored", 2, 8, 256, 224), "use --workers 8"),

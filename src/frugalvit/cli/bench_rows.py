@@ -70,6 +70,8 @@ def of_recipe(recipe: Recipe, data: Path | None, place: Place, workers: int, ste
     """Its training step on a batch that lies on the device, its loop with the data read, and prediction with its model."""
     recipe = measurable(recipe)
     sources = sources_of(recipe, data)
+    if recipe.path == "decoded" and not sources:
+        raise DataError("files that are decoded on the way are measured on files. Say --data PATH.", path="--data")
     if recipe.teaching is not None and not sources:
         raise DataError("who learns from a teacher is measured on its own pictures. Say --data PATH.", path="--data")
     recipe, notes = (recipe, []) if sources else (long(recipe), [NO_DATA])

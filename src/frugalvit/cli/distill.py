@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,9 +26,10 @@ from frugalvit.cli.console import (
 )
 from frugalvit.cli.resuming import Extend, refuse_exclusive, refuse_folder_of_seeds, refuse_recipe_of_own_parts
 from frugalvit.cli.training import resumable, several, tell_cautions
-from frugalvit.errors import SpecError, at, whole_number
+from frugalvit.errors import SpecError, WeightsError, at, whole_number
 
 if TYPE_CHECKING:
+    from frugalvit.report.progress import Display
     from frugalvit.run import Run
     from frugalvit.training.recipe import Recipe
     from frugalvit.training.teacher import Ensemble, OnnxTeacher, RunTeacher, ZooTeacher
@@ -96,6 +98,7 @@ def distill(
     with resumable(out):
         first = None
         if tutor is not None:
+            refuse_student(made, out / "student", data, init, origin, resume, device, display)
             display.note(f"the teacher first: {teachers[0]}")
             first = train(tutor, out=out / "teacher", data=data, resume=resume, device=device, workers=workers, display=display)
         if seeds is not None:
@@ -174,6 +177,8 @@ def named(teacher: str, out: Path) -> RunTeacher | ZooTeacher | OnnxTeacher:
     if is_recipe(teacher):
         return RunTeacher(str(out / "teacher"))
     refuse_misspelled(teacher, "--teacher")
+    if Path(teacher).suffix in (".json", ".onnx") and not Path(teacher).exists():
+        raise WeightsError("there is no such file.", path=f"--teacher {teacher}")
     if Path(teacher).suffix == ".onnx" and Path(teacher).is_file() and (found := exported(Path(teacher))):
         return found
     return RunTeacher(teacher) if Path(teacher).exists() else ZooTeacher(teacher)
@@ -189,6 +194,31 @@ def exported(file: Path) -> OnnxTeacher | None:
         return None
     channels, interpolation = len(told["preprocess"]["mean"]), told["preprocess"]["interpolation"]
     return OnnxTeacher(str(file), (0.0,) * channels, (1.0,) * channels, tuple(told["classes"]), interpolation=interpolation)
+
+
+def refuse_student(
+    made: Recipe, out: Path, data: Path | None, init: str, origin: str, resume: bool, device: str, display: Display
+) -> None:
+    """All that speaks against the student's training and is known without its teacher, before that is trained for hours."""
+    from frugalvit.beginning import initialized, opened
+    from frugalvit.objective.objective import Objective
+    from frugalvit.report.record import RunFolder
+    from frugalvit.training.devices import place_for
+    from frugalvit.training.filed_answers import refuse_draws
+    from frugalvit.training.prepare import prepare
+
+    if out.exists() and not resume:
+        RunFolder(out).refuse_contents()
+    if made.teaching is not None and made.teaching.file:
+        refuse_draws(made)
+    place, alone = place_for(device, made.precision), replace(made, objective=Objective(), teaching=None)
+    training = prepare(
+        alone,
+        opened(alone, data),
+        place,
+        progress=lambda done, total: display.count("decoding pictures, once", done, total),
+    )
+    initialized(training, init, origin)
 
 
 def teacher_recipe(teacher: str, own: list[str], students: list[str]) -> Recipe | None:

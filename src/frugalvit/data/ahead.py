@@ -83,7 +83,7 @@ def mapped(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
 class Reading:
     """How a training reads its pictures."""
 
-    kept: Literal["encoded", "stored", "on the device"]
+    kept: Literal["encoded", "files", "stored", "on the device"]  # files: decoded on the device, on their way
     workers: int
     cores: int
     side: int  # of the pictures, the shorter one, in pixels
@@ -97,9 +97,10 @@ def advice(share: float, facts: Reading) -> str:
     spent = f"{share:.0%} of the time is spent waiting for data:"
     if facts.kept == "on the device":
         return f"{spent} the pictures are in memory already, so use a larger batch or fewer augmentations."
-    if facts.kept == "encoded" and facts.side > facts.image:  # smaller ones are decoded in no time
+    if facts.kept in ("encoded", "files") and facts.side > facts.image:  # smaller ones are decoded in no time
         more = more_workers(facts)
-        once = f"decode the pictures once, with 'data.store=Stored({2 * facts.image})'"
+        other = " path=auto" * (facts.kept == "files")
+        once = f"decode the pictures once, with 'data.store=Stored({2 * facts.image})'{other}"
         return f"{spent} {f'use {more}, or ' if more else ''}{once}."
     if facts.side > 2 * facts.image:
         smaller = f"with 'data.store=Stored({2 * facts.image})' instead of a shorter side of {facts.side}"

@@ -36,6 +36,7 @@ STORED = {
     "alpha": "Transparency is dropped, so that what lies beneath shows; flatten {them} if that matters.",
     "black and white": "Converted to gray or RGB.",
 }
+NAMED = 3  # copies of a picture that are told
 COPIES = (
     ("torn", "there under two labels", "Keep the one with the right label."),
     ("leak", "in more than one split", "Delete {them} from train, or the accuracy of val and test says too much."),
@@ -182,7 +183,8 @@ def about_copies(sources: dict[str, Source], looks: dict[str, list[Look]]) -> It
     for group in (group for group in places.values() if len(group) > 1):
         torn = len({int(sources[split].labels[index]) for split, index in group}) > 1
         kind = "torn" if torn else "leak" if len({split for split, _ in group}) > 1 else "twice"
-        kinds[kind].append(" = ".join(sources[split].name(index) for split, index in group))
+        named, others = [sources[split].name(index) for split, index in group[:NAMED]], len(group) - NAMED
+        kinds[kind].append(" = ".join(named) + (f" = {others} more" if others > 0 else ""))
     for kind, words, cure in COPIES:
         if kinds[kind]:
             yield about("warning", tuple(kinds[kind]), words, cure)

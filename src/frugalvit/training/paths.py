@@ -33,7 +33,9 @@ from frugalvit.training.teacher import Teacher
 Progress = Callable[[int, int], None]
 Batches = TrainingBatches | EncodedBatches | NumberedBatches
 
+PATH = "recipe.path"
 CUDA = "cuda"  # where `auto` leaves the plain path
+OTHERWISE = "Leave path at auto."
 DIFFER = "the pictures differ in size, and those that are kept must have one. Resize them, or leave path at auto."
 LOADING = threading.Lock()
 KEPT: WeakValueDictionary[tuple[str, str], OneSize] = WeakValueDictionary()  # trainings at the same time share their pictures
@@ -67,6 +69,8 @@ def way_for(
     `progress` is told how many pictures have been decoded, of how many.
     """
     data = recipe.data
+    if recipe.path == "decoded" and data.store is not None:
+        raise SpecError("files are decoded on the way, and data.store decodes them once. Leave one of the two out.", path=PATH)
     if data.store is not None:
         source = stored(data.store, source, preprocess.mode, place, workers, progress)
     batches = TrainingBatches(source, data.augment, data.order, recipe.seed, recipe.batch, preprocess, data.unreadable)
@@ -87,7 +91,7 @@ def way_for(
         return Way("sent", None, batches, "; ".join(reasons))
     except Unfit as error:
         if recipe.path != "auto":
-            raise SpecError(error.problem, path="recipe.path") from error
+            raise SpecError(error.problem, path=PATH) from error
         return Way("plain", None, batches, f"the step is not captured (path=plain): {error.problem}")
 
 
@@ -117,13 +121,13 @@ def decoded_way(batches: TrainingBatches, place: Place) -> Way:
     (first, *rest), preprocess, source = batches.augment.steps, batches.preprocess, batches.source
     if not isinstance(first, ResizedCrop):
         kind = type(first).__name__
-        raise Unfit(f"pictures that the device decodes are cropped first, by ResizedCrop, and here by {kind}. Use sent.")
+        raise Unfit(f"pictures that the device decodes are cropped first, by ResizedCrop, and here by {kind}. {OTHERWISE}")
     size = preprocess.height, preprocess.width
     part_of_pipeline(rest, MapSize(*size, len(preprocess.mean)), size)
     if not decodes_on(place.device):
-        raise Unfit(f"no JPEG can be decoded by {place.device} here: torchvision lacks what it takes. Use sent.")
+        raise Unfit(f"no JPEG can be decoded by {place.device} here: torchvision lacks what it takes. {OTHERWISE}")
     if all(plain_jpeg(source, index, preprocess.mode) is None for index in spots(len(source))):
-        raise Unfit("of the pictures that were tried, none is a JPEG file that a device decodes. Use sent.")
+        raise Unfit(f"of the pictures that were tried, none is a JPEG file that a device decodes. {OTHERWISE}")
     return Way("decoded", None, EncodedBatches(batches), "")
 
 

@@ -29,10 +29,12 @@ class Waiting:
     def reading(self) -> Reading:
         batches, preprocess = self.training.batches, self.training.preprocess
         source = batches.source if isinstance(batches, (TrainingBatches, EncodedBatches)) else None
-        kept: Literal["encoded", "stored", "on the device"] = "encoded" if source is not None else "on the device"
+        kept: Literal["encoded", "files", "stored", "on the device"] = "encoded" if source is not None else "on the device"
         side = 0
         if source is not None and not isinstance(source, Store):
             side = min(readable(source, 0, len(source))[0].size)
+        if isinstance(batches, EncodedBatches):
+            kept = "files"
         if isinstance(source, Store):
             kept, side = "stored", int(min(source.heights.min(), source.widths.min()))
         return Reading(kept, self.workers, os.cpu_count() or 1, side, min(preprocess.height, preprocess.width))
