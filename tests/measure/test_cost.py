@@ -61,3 +61,9 @@ def test_counting_computes_nothing_and_leaves_the_generator_alone(toy: Model) ->
     torch.manual_seed(3)
     cost(toy)
     assert torch.equal(torch.rand(2), expected)
+
+
+def test_a_model_is_counted_once_and_one_without_a_hash_each_time(toy: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cost(toy) is cost(toy)
+    monkeypatch.setattr(Model, "__hash__", None)
+    assert cost(toy) == cost(toy) and cost(toy) is not cost(toy)

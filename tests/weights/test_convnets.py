@@ -31,7 +31,7 @@ SIZES = {  # of the images: full where it is fast
     "resnet18": 224,
     "resnet34": 96,
     "resnet50": 224,
-    "regnety_160": 224,
+    "regnety_160": 96,
     "efficientnet_b0": 224,
     "vit_tiny_r_s16_p8_224": 224,
     "vit_small_r26_s32_224": 224,

@@ -58,9 +58,10 @@ def difference(ours: VisionTransformer, theirs: torch.nn.Module, size: tuple[int
 
 
 SHALLOW = 2  # blocks that are enough to see other sizes by
+LONG = ("vit_large_patch16_224", "deit_base_patch16_384", "deit_base_distilled_patch16_384")  # to compute
 
 
-@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in PAPERS])
 def test_logits_equal_timms_in_both_directions_and_at_other_sizes(name: str) -> None:
     spec = model(name)
     size = (spec.image.height, spec.image.width)

@@ -101,6 +101,7 @@ def distill(
             refuse_student(made, out / "student", data, init, origin, resume, device, display)
             display.note(f"the teacher first: {teachers[0]}")
             first = train(tutor, out=out / "teacher", data=data, resume=resume, device=device, workers=workers, display=display)
+            display.note(f"then the student: {student}")
         if seeds is not None:
             if not as_json:
                 tell_teacher(first)
@@ -141,7 +142,7 @@ def of_taught(override: str) -> bool:
 def tell_teacher(first: Run | None) -> None:
     for split in ("val", "test"):
         if first is not None and f"{split}_top1" in first.summary:
-            console.print(f"{split}: teacher {first.summary[f'{split}_top1']:.2f} %", markup=False)
+            console.print(f"{split}: teacher {first.summary[f'{split}_top1']:.2f} % of pictures framed for it", markup=False)
 
 
 def is_recipe(teacher: str) -> bool:

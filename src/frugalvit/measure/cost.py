@@ -6,6 +6,7 @@ ours, and an operation that changes is counted as it changed.
 
 from __future__ import annotations
 
+import functools
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -75,7 +76,20 @@ class ModelCost:
 
 
 def cost(model: Architecture) -> ModelCost:
-    """Parameters, MACs and activation memory of the model at its image size, for one picture."""
+    """Parameters, MACs and activation memory of the model at its image size, for one picture. Counted once for each model."""
+    return remembered(model) if is_hashable(model) else counted(model)
+
+
+def is_hashable(value: object) -> bool:
+    """Whether it has a hash; a part of the user's may hold a list."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def counted(model: Architecture) -> ModelCost:
     # timm reads values while it builds, which fake tensors have not; on the meta device only parameters are without
     with torch.device("meta") if isinstance(model, ForeignModel) else FakeTensorMode():
         module = model.build(seed=0).train()
@@ -88,6 +102,9 @@ def cost(model: Architecture) -> ModelCost:
             rows = int(getattr(part, "draws", 0))
             x = seen.run(name, shape, part, (x, torch.empty(rows, pictures)) if rows else (x,))
     return ModelCost(tuple(seen.places))
+
+
+remembered = functools.lru_cache(maxsize=64)(counted)
 
 
 class Seen:
