@@ -188,13 +188,10 @@ def named(teacher: str, out: Path) -> RunTeacher | ZooTeacher | OnnxTeacher:
 def exported(file: Path) -> OnnxTeacher | None:
     """The teacher in a file that we wrote: it says how its pictures are made, and normalizes them itself."""
     from frugalvit.deploy.export import read_description
+    from frugalvit.teaching import described
     from frugalvit.training.teacher import OnnxTeacher
 
-    told = read_description(file)
-    if told is None:
-        return None
-    channels, interpolation = len(told["preprocess"]["mean"]), told["preprocess"]["interpolation"]
-    return OnnxTeacher(str(file), (0.0,) * channels, (1.0,) * channels, tuple(told["classes"]), interpolation=interpolation)
+    return None if read_description(file) is None else described(OnnxTeacher(str(file)))
 
 
 def refuse_student(
