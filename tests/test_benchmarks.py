@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchmarks import gpu_bits, inference_throughput, loss_agreement, seeds_at_once, short_attention, small_table
+from benchmarks import (
+    gpu_bits,
+    inference_throughput,
+    loss_agreement,
+    photo_paths,
+    seeds_at_once,
+    short_attention,
+    small_table,
+)
 
 import attention_ways
 import frugalvit
@@ -410,3 +418,18 @@ def test_a_benchmark_for_gpus_says_so_where_there_is_none(
     monkeypatch.setattr(sys, "argv", ["script.py", "--out", str(out)])
     with pytest.raises(FrugalError, match="torch sees no CUDA device here"):
         measuring.main()
+
+
+# ------------------------------------------------------------------------------------------------ photographs
+
+
+def test_the_ways_of_photographs_are_timed_side_by_side(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--count", "12", "--workers", "0", "--image", "32", "--batch", "4", "--steps", "1"]
+    rows = written(photo_paths, out, monkeypatch, *words)
+    assert [row["way"] for row in rows] == ["sent", "decoded", "stored"]
+    assert all(0 < row["slowest"] <= row["images_per_second"] <= row["fastest"] for row in rows)
+    assert all(row["photos"].startswith("12 made") and not row["notes"] for row in rows)
+    again = written(photo_paths, out, monkeypatch, *words, "--ways", "decoded", "--batch", "2")
+    assert [(row["way"], row["batch"]) for row in again] == [("sent", 4), ("decoded", 4), ("stored", 4), ("decoded", 2)]
+    page = (out / "photo_paths.md").read_text()
+    assert page.count("| deit_tiny_patch16_224, 32 pixels | 4 |") == 3
