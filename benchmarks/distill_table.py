@@ -26,17 +26,18 @@ from frugalvit.report.environment import short_commit
 from frugalvit.report.progress import Lines
 from frugalvit.studies.account import time_page, write_logs
 from frugalvit.studies.disagreement import disagreements
-from frugalvit.studies.distillation import ablation, chosen, teachers, ways, with_teacher
+from frugalvit.studies.distillation import Method, ablation, chosen, teachers, with_teacher
 from frugalvit.studies.study import Study
 from frugalvit.studies.teacher_runs import teach, teacher_folder
 from frugalvit.studies.trainings import Setup, unmeasured
 from frugalvit.training.duration import Epochs
 from frugalvit.training.recipe import Recipe
-from frugalvit.training.teacher import RunTeacher
+from frugalvit.training.teacher import RunTeacher, TeacherSpec
 from script import started
 
 TEACHERS = {"convnet": "convnet.cifar10", "transformer": "small.best_cifar10"}
-STUDENTS = ("none", "soft", "hard", "token")
+TAUGHT: tuple[Method, ...] = ("soft", "hard", "token")
+STUDENTS = ("none", *TAUGHT)
 PIECES = (*TEACHERS, *STUDENTS, "other", "matrix")
 KEPT = ("step", "epoch", "loss", "supervised_class", "distilled_class", "distilled_distill", "lr", "val_top1", "val_loss")
 KEPT += ("time_images_per_second", "time_waiting")
@@ -46,12 +47,24 @@ def recipe_of(name: str, words: list[str], val: bool) -> Recipe:
     return frugalvit.recipe(name, *words, *([] if val else ["data.dataset.holdout=0.0"]))
 
 
-def folder_of(kind: str, arguments: argparse.Namespace, setup: Setup) -> Path:
+def folder_of(kind: str, arguments: argparse.Namespace, setup: Setup, seed: int = 0) -> Path:
     """Of a teacher: the run that was given, or where it is trained."""
-    return getattr(arguments, kind) or teacher_folder(f"teacher-{kind}", setup)
+    return getattr(arguments, kind) or teacher_folder(f"teacher-{kind}", setup, seed)
 
 
-def provide(kind: str, pupils: dict[str, Recipe], arguments: argparse.Namespace, setup: Setup) -> None:
+def convnets_of(student: Recipe, arguments: argparse.Namespace, setup: Setup) -> dict[Method, TeacherSpec]:
+    """Who teaches each way: for those that are asked for the teacher of `--convnet-seed`, else the first who has taught it."""
+    found: dict[Method, TeacherSpec] = {}
+    known = sorted({one.seed for one in setup.ledger.entries.values() if one.name == "teacher-convnet"})
+    for way in TAUGHT:
+        seeds = [arguments.convnet_seed] if way in arguments.only else [*known, arguments.convnet_seed]
+        runs = [RunTeacher(str(folder_of("convnet", arguments, setup, seed))) for seed in seeds]
+        has = [one for one in runs if not unmeasured({way: with_teacher(student, one, way)}, setup)]
+        found[way] = (has or runs)[0]
+    return found
+
+
+def provide(kind: str, pupils: dict[str, Recipe], arguments: argparse.Namespace, setup: Setup, seed: int = 0) -> None:
     """A teacher for those of its pupils that are asked for."""
     given, words = getattr(arguments, kind), getattr(arguments, f"{kind}_override")
     if given and words:
@@ -59,7 +72,7 @@ def provide(kind: str, pupils: dict[str, Recipe], arguments: argparse.Namespace,
     if not given:
         recipe = recipe_of(TEACHERS[kind], words, arguments.val)
         own = {f"teacher-{kind}": recipe} if kind in arguments.only else {}
-        teach(f"teacher-{kind}", recipe, pupils | own, setup)
+        teach(f"teacher-{kind}", recipe, pupils | own, setup, seed)
     elif not (given / "summary.json").exists() and (kind in arguments.only or unmeasured(pupils, setup)):
         raise SystemExit(f"--{kind} {given}: no finished run, for it has no summary.json.")
 
@@ -69,18 +82,19 @@ def studies(arguments: argparse.Namespace, setup: Setup) -> list[Study]:
     pieces = arguments.only
     student = recipe_of(arguments.student, arguments.override, arguments.val)
     student = replace(student, duration=Epochs(arguments.passes))
-    convnet, transformer = (RunTeacher(str(folder_of(kind, arguments, setup))) for kind in TEACHERS)
-    taught = {name: one for name, one in ways(student, convnet).items() if one.teaching is not None}
-    pupils = {"convnet": taught, "transformer": {"other": with_teacher(student, transformer, "token")}}
-    for kind, each in pupils.items():
-        provide(kind, {name: one for name, one in each.items() if name in pieces}, arguments, setup)
+    transformer = RunTeacher(str(folder_of("transformer", arguments, setup)))
+    convnets = convnets_of(student, arguments, setup)
+    asked = {way: with_teacher(student, one, way) for way, one in convnets.items() if way in pieces}
+    provide("convnet", dict(asked), arguments, setup, arguments.convnet_seed)
+    other = {"other": with_teacher(student, transformer, "token")} if "other" in pieces else {}
+    provide("transformer", other, arguments, setup)
     students = replace(setup, only=tuple(one for one in STUDENTS if one in pieces))
-    other = replace(setup, only=("transformer",) if "other" in pieces else ())
+    others = replace(setup, only=("transformer",) if "other" in pieces else ())
     matrix = replace(setup, only=("disagreement",) if "matrix" in pieces else ())
     return [
-        ablation(student, convnet, students),
-        teachers(student, {"convnet": convnet}, {"transformer": transformer}, other),
-        disagreements(student, convnet, matrix),
+        ablation(student, convnets["token"], students, convnets),
+        teachers(student, {"convnet": convnets["token"]}, {"transformer": transformer}, others),
+        disagreements(student, convnets["token"], matrix),
     ]
 
 
@@ -114,6 +128,7 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=100)
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--val", action="store_true", help="on held-out training pictures")
+    parser.add_argument("--convnet-seed", type=int, default=0, help="of the teacher of what is asked for; default: 0")
     parser.add_argument("--convnet", type=Path, metavar="RUN", help="a convolutional teacher that is trained already")
     parser.add_argument("--transformer", type=Path, metavar="RUN")
     parser.add_argument("--override", action="append", default=[], metavar="NAME=VALUE", help="of the student's recipe")

@@ -92,6 +92,31 @@ def test_the_table_is_measured_piece_by_piece(
     assert not [one for one in runs.iterdir() if one.is_dir()]
 
 
+def test_a_second_training_of_the_teacher_teaches_what_is_missing_when_the_first_is_gone(
+    cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, runs = tmp_path / "results", tmp_path / "runs"
+    words = ["--data", cifar, "--student", "small.best_cifar10", *given("--override", STUDENT), "--passes", "1", "--seeds", "0"]
+    words += ["--out", out, "--runs", runs, *given("--convnet-override", (*TEACHER, "passes=6"))]
+    called(distill_table, monkeypatch, *words, "--only", "hard")
+    shutil.rmtree(runs)
+    called(distill_table, monkeypatch, *words, "--only", "soft", "--convnet-seed", "1")
+    assert sorted(one.name for one in runs.iterdir() if one.is_dir()) == ["soft", "teacher-convnet"]
+    assert [one.name for one in (runs / "teacher-convnet").iterdir() if one.is_dir()] == ["seed-1"]
+    entries = {(one["name"], one["seed"]): one["results"] for one in read_json(out / "distill_table.json")["entries"]}
+    assert list(entries) == [("teacher-convnet", 0), ("hard", 0), ("teacher-convnet", 1), ("soft", 0)]
+    page = (out / "distill_table.md").read_text()
+    assert f"| hard | {entries['hard', 0]['test_top1']:.2f} |" in page
+    assert f"| soft | {entries['soft', 0]['test_top1']:.2f} |" in page
+    who = {seed: f"{runs / 'teacher-convnet'}/seed-{seed} taught" for seed in (0, 1)}
+    own = {seed: f"(its own top-1: {entries['teacher-convnet', seed]['test_top1']:.2f})" for seed in (0, 1)}
+    assert f"Not all had the same teacher: {who[1]} soft {own[1]}; {who[0]} hard, token {own[0]}." in page
+    shutil.rmtree(runs)
+    called(distill_table, monkeypatch, *words, "--only", "hard", "soft")  # with seed 0, who taught but one of them
+    assert sorted(one.name for one in runs.iterdir() if one.is_dir()) == ["soft", "teacher-convnet"]
+    assert [one.name for one in (runs / "teacher-convnet").iterdir() if one.is_dir()] == ["seed-0"]
+
+
 def test_another_teacher_than_the_one_that_is_there_is_refused(
     cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

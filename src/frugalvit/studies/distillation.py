@@ -53,13 +53,14 @@ FIGURE_3 = {  # of the paper: DeiT-B at 224 pixels, by epochs
 }
 
 
-def ablation(student: Recipe, teacher: TeacherSpec, setup: Setup) -> Study:
+def ablation(student: Recipe, teacher: TeacherSpec, setup: Setup, others: Mapping[Method, TeacherSpec] | None = None) -> Study:
     """Table 3: no teacher, soft and hard labels on the class head, and a token of its own, by the head that answers.
 
-    The trainings are none, soft, hard and token; `setup.only` may name some of them.
+    The trainings are none, soft, hard and token; `setup.only` may name some of them. `others` teach the ways that they are
+    named by: where a teacher is gone, say, and another training of its recipe goes on.
     """
     refuse_distilled(student)
-    trainings = ways(student, teacher)
+    trainings = ways(student, teacher, others)
     entries = trained(trainings, setup)
     values = {(row, TOP1): read(entries, method, result, setup) for row, (method, result) in READ.items()}
     orders = ((HARD, NONE), (HARD, SOFT), (SOFT, NONE), (BOTH, HARD), (DISTILL, CLASS), (BOTH, NONE))
@@ -73,7 +74,7 @@ def ablation(student: Recipe, teacher: TeacherSpec, setup: Setup) -> Study:
             Claim(f"{more} above {less}", (more, TOP1), (less, TOP1), differences(more, less)) for more, less in orders
         ),
         beside=TABLE_3,
-        notes=cautions(trainings, entries, setup),
+        notes=(*several_teachers(trainings, setup), *cautions(trainings, entries, setup)),
     )
 
 
@@ -160,10 +161,10 @@ def epochs(
 # ------------------------------------------------------------------------------------------------ what they share
 
 
-def ways(student: Recipe, teacher: TeacherSpec) -> dict[str, Recipe]:
+def ways(student: Recipe, teacher: TeacherSpec, others: Mapping[Method, TeacherSpec] | None = None) -> dict[str, Recipe]:
     """The trainings of the ablation."""
     methods: tuple[Method, ...] = ("none", "soft", "hard", "token")
-    return {method: with_teacher(student, teacher, method) for method in methods}
+    return {method: with_teacher(student, (others or {}).get(method, teacher), method) for method in methods}
 
 
 def with_teacher(student: Recipe, teacher: TeacherSpec, method: Method) -> Recipe:
@@ -211,6 +212,22 @@ def own_accuracy(teacher: TeacherSpec, setup: Setup) -> str:
     there = RunFolder(folder).results() if (folder / "recipe.json").exists() else made.results if made else {}
     found = there.get(f"{setup.split}_top1")
     return "" if found is None else f"{found:.2f}"
+
+
+def several_teachers(trainings: Mapping[str, Recipe], setup: Setup) -> tuple[str, ...]:
+    """A line on who taught whom, where not all had the same teacher."""
+    pupils: dict[TeacherSpec, list[str]] = {}
+    for name, one in trainings.items():
+        if one.teaching is not None:
+            pupils.setdefault(one.teaching.teacher, []).append(name)
+    if len(pupils) < 2:
+        return ()
+    said = []
+    for teacher, names in pupils.items():
+        own = own_accuracy(teacher, setup)
+        path = teacher.path if isinstance(teacher, RunTeacher) else "a model by name"
+        said.append(f"{path} taught {', '.join(names)}{f' (its own top-1: {own})' if own else ''}")
+    return (f"Not all had the same teacher: {'; '.join(said)}.",)
 
 
 def cautions(trainings: Mapping[str, Recipe], entries: Entries, setup: Setup) -> tuple[str, ...]:
