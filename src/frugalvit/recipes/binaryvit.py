@@ -153,11 +153,12 @@ def cifar10(
     """A BinaryViT of 4.7 M weights for 32-pixel pictures on CIFAR-10, or a rung below it with as many, from scratch.
 
     frugalvit train binaryvit.cifar10 rung=affine teacher=runs/convnet --data DOWNLOADS --out runs/binary
-    Ours, not a paper's. Not run here. With a `teacher`, a run's folder (`convnet.cifar10` makes one), its probabilities are
-    all that is learned, as in the paper; without, labels. `bits=activations` is the first of two stages and decays by 1e-5:
-    `--init` its run here for the second. `bits=none` is the twin in full precision. `dim` is the width of the pyramid's
-    first stage, a quarter of a flat model's. Attention's threshold, half of `step`, begins below what an even softmax gives
-    to 16 keys, or to the 64 of a flat model.
+    Ours, not a paper's. By labels, with all 50,000 pictures (data.dataset.holdout=0.0), the test pictures: 80.2 (n = 3),
+    rung=mean 78.6, rung=deit 76.2: docs/results/binary_ladder.md. With a `teacher`, a run's folder (`convnet.cifar10` makes
+    one), its probabilities are all that is learned, as in the paper; without, labels. `bits=activations` is the first of two
+    stages and decays by 1e-5: `--init` its run here for the second. `bits=none` is the twin in full precision. `dim` is the
+    width of the pyramid's first stage, a quarter of a flat model's. Attention's threshold, half of `step`, begins below what
+    an even softmax gives to 16 keys, or to the 64 of a flat model.
     """
     flat, pyramid = partial(FLAT_TINY, dim=4 * dim), partial(TINY, dim=dim, patch=2, image=32)
     spec = of_bits(replace(climbed(rung, flat, pyramid), classes=None), bits, damping, step)
@@ -177,7 +178,8 @@ def cifar10_reactnet(
     """ReActNet, a convolutional network of one bit, trained on CIFAR-10 as `binaryvit.cifar10`, to compare with.
 
     frugalvit train binaryvit.cifar10_reactnet model=react_resnet18_32 --data DOWNLOADS --out runs/reactnet
-    Ours, not a paper's. Not run here. `reactnet_a_32` has MobileNet's shape, `react_resnet18_32` ResNet-18's.
+    Ours, not a paper's. By labels, with all 50,000 pictures, `reactnet_a_32` gets 85.9 of the test pictures right (n = 1):
+    docs/results/binary_ladder.md. It has MobileNet's shape, `react_resnet18_32` ResNet-18's.
     """
     spec = replace(named(model), classes=None)
     spec = with_real_weights(spec) if bits == "activations" else with_damping(spec, damping)
