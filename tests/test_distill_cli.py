@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +129,13 @@ def test_several_students_of_one_teacher(tmp_path: Path, monkeypatch: pytest.Mon
     assert recipes[0]["teacher_fingerprint"] == recipes[1]["teacher_fingerprint"]
     more = json.loads(called(*words, "--seeds", "0,2,3", "--resume", "--json"))
     assert more["seeds"] == [0, 2, 3] and more["val_loss"]["values"][:2] == found
+    longer = [word.replace("Steps(3)", "Steps(4)") for word in words]
+    with pytest.raises(DataError, match=r"was 3, now 4\..*or extend each by itself: frugalvit train") as error:
+        called(*longer, "--seeds", "0", "--resume")
+    alone = shlex.split(str(error.value).partition("by itself: frugalvit ")[2].replace("...", "Steps(4)"))
+    assert CliRunner().invoke(app, [*alone, "--quiet", "--device", "cpu"], catch_exceptions=False).exit_code == 0
+    assert json.loads((runs[0] / "summary.json").read_text())["step"] == 4
+    called(*longer, "--seeds", "0", "--resume")
 
 
 def test_a_student_is_extended_as_any_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,6 +151,21 @@ def test_a_student_is_extended_as_any_run_is(tmp_path: Path, monkeypatch: pytest
     assert "extended from 3 to 5 steps: the learning rate at step 3 goes from" in said
     assert json.loads((out / "student" / "summary.json").read_text())["step"] == 5
     assert (out / "teacher" / "model.safetensors").read_bytes() == teacher
+
+
+@pytest.mark.parametrize("flags", [["--resume"], ["--resume", "--extend"]])
+def test_a_teacher_keeps_its_length_and_says_which(flags: list[str], tmp_path: Path) -> None:
+    few = ["dim=16", "depth=1", "schedule.warmup=Steps(1)", "--least", "0", "--quiet", "--device", "cpu"]
+    words = ["--teacher", "digits.resnet", "--student", "vit.digits", "--out", str(tmp_path / "taught"), *few]
+    called(*words, "duration=Steps(2)", "teacher.duration=Steps(3)")
+    for other in ([], ["teacher.epochs=1"]):  # forgotten, and asked for
+        with pytest.raises(DataError) as error:
+            called(*words, "duration=Steps(2)", *other, *flags)
+        assert str(error.value).endswith(
+            "A teacher keeps its length; --extend changes the student's alone. Say 'teacher.duration=Steps(3)', or use another "
+            "--out."
+        )
+    called(*words, "duration=Steps(2)", "teacher.duration=Steps(3)", *flags)
 
 
 def test_settings_of_terms_are_those_of_the_recipe_with_its_teacher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,12 +207,11 @@ def initialized(training: Training, init: str, origin: str) -> list[str]:
 
 def lengthen(out: Path, training: Training, described: Mapping[str, Any], where: Mapping[str, Any], display: Display) -> None:
     """Write the new length into the recipe of a run, and say how the learning rate and the average change."""
-    saved = latest(out / "state")
-    if not (out / "recipe.json").exists() or saved is None:
+    if not (out / "recipe.json").exists():
         return
-    old = RunFolder(out).recipe()
+    old, saved = RunFolder(out).recipe(), latest(out / "state")
     before = replace(training.recipe, duration=read(old["duration"], Duration, {}))
-    step = int(saved.stem.removeprefix("step-"))
+    step = 0 if saved is None else int(saved.stem.removeprefix("step-"))
     clocks = [
         Clock(one.duration.steps(training.clock.per_epoch, 0), training.clock.per_epoch) for one in (before, training.recipe)
     ]

@@ -117,11 +117,11 @@ def train(
         described = description(training, model, objective) | ({"init": init} if init else {})
         where = environment() | {"device": str(place.device), "precision": place.precision, "threads": torch.get_num_threads()}
         described = as_saved(Path(out), described) if resume else described
-        if resume and extend:
-            lengthen(Path(out), training, described, where, display)
         fresh = latest(Path(out) / "state") is None
         if resume and fresh and (Path(out) / "summary.json").exists():
             raise DataError("is finished, and its checkpoints are gone. Use another --out to train again.", path=str(out))
+        if resume and extend:
+            lengthen(Path(out), training, described, where, display)
         moved = "" if fresh else elsewhere(Path(out), place, asked=device != "auto")
         notices = [*initialized(training, init, origin), *checked_teacher(training, workers)] if fresh else []
         with (RunFolder.resume if resume else RunFolder.create)(Path(out), described, where) as folder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from frugalvit.data.source import Source
 from frugalvit.errors import DataError, FrugalError, SpecError
 from frugalvit.report.files import write_json
 from frugalvit.report.progress import Display, Silent
+from frugalvit.report.record import AnotherLength
 from frugalvit.report.statistics import Summary, summarize
 from frugalvit.run import Run, train
 from frugalvit.stopping import interrupt, together
@@ -113,6 +115,11 @@ def naming(seed: int, seeds: Sequence[int], out: Path, told: Display) -> Iterato
     try:
         yield
     except SpecError:  # of the recipe, which all seeds share
+        raise
+    except AnotherLength as error:  # of the recipe, too
+        folder = shlex.quote(error.path)
+        cure = f"extend each by itself: frugalvit train {folder} 'duration=...' --out {folder} --resume --extend"
+        error.problem = f"{error.found}. Resume with the length it has, use another --out, or {cure}"
         raise
     except Exception as error:
         others, cure = ",".join(str(one) for one in seeds if one != seed), ""

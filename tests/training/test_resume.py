@@ -149,6 +149,19 @@ def test_a_run_is_not_extended_to_less_than_it_has_taken(tmp_path: Path, whole: 
         train(tiny("epochs=1"), out=tmp_path / "run", resume=True, device="cpu")
 
 
+def test_a_run_without_a_checkpoint_starts_with_another_length_if_it_is_extended(tmp_path: Path) -> None:
+    stopped(tmp_path / "run", 3)
+    assert not states(tmp_path / "run")
+    with pytest.raises(DataError, match=r"holds a run of another length: .*say --extend to change it"):
+        train(tiny("epochs=1"), out=tmp_path / "run", resume=True, device="cpu")
+    assert train(tiny("epochs=1"), out=tmp_path / "run", resume=True, extend=True, device="cpu").summary["step"] == 8
+    shutil.rmtree(tmp_path / "run" / "state")
+    before = (tmp_path / "run" / "recipe.json").read_bytes()
+    with pytest.raises(DataError, match="is finished, and its checkpoints are gone"):
+        train(tiny(), out=tmp_path / "run", resume=True, extend=True, device="cpu")
+    assert (tmp_path / "run" / "recipe.json").read_bytes() == before
+
+
 def test_resume_without_a_checkpoint_starts_at_step_0(tmp_path: Path, whole: Path) -> None:
     notes = Notes()
     train(tiny(), out=tmp_path / "new", resume=True, device="cpu", display=notes)

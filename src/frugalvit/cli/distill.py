@@ -25,6 +25,7 @@ from frugalvit.cli.console import (
     plain,
 )
 from frugalvit.cli.resuming import Extend, refuse_exclusive, refuse_folder_of_seeds, refuse_recipe_of_own_parts
+from frugalvit.cli.trained_first import of_one_length
 from frugalvit.cli.training import resumable, several, tell_cautions
 from frugalvit.errors import SpecError, WeightsError, at, whole_number
 
@@ -100,7 +101,10 @@ def distill(
         if tutor is not None:
             refuse_student(made, out / "student", data, init, origin, resume, device, display)
             display.note(f"the teacher first: {teachers[0]}")
-            first = train(tutor, out=out / "teacher", data=data, resume=resume, device=device, workers=workers, display=display)
+            with of_one_length(out / "teacher"):
+                first = train(
+                    tutor, out=out / "teacher", data=data, resume=resume, device=device, workers=workers, display=display
+                )
             display.note(f"then the student: {student}")
         if seeds is not None:
             if not as_json:

@@ -29,6 +29,14 @@ RECIPE, ENVIRONMENT, METRICS, SUMMARY, LOCK = "recipe.json", "environment.json",
 Value = float | int | str | None
 
 
+class AnotherLength(DataError):
+    """A run that is resumed with another length than it has, and nothing else; `found` says with which."""
+
+    def __init__(self, found: str, *, path: str):
+        super().__init__(f"{found}. Resume with the length it has, say --extend to change it, or use another --out.", path=path)
+        self.found = found
+
+
 class RunFolder:
     """A run on disk. `RunFolder(path)` reads one; `create` and `resume` also hold it for writing, until `close`."""
 
@@ -101,7 +109,10 @@ class RunFolder:
         if found:
             first = "; ".join(f"{path} was {shown(old)}, now {shown(new)}" for path, old, new in found[:3])
             more = f" (+{len(found) - 3} more)" if len(found) > 3 else ""
-            what, cure = reading({path.partition(".")[0] for path, _, _ in found})
+            fields = {path.partition(".")[0] for path, _, _ in found}
+            if fields == {"duration"}:
+                raise AnotherLength(f"holds a run of another length: {first}{more}", path=str(self.path))
+            what, cure = reading(fields)
             raise DataError(f"{what}: {first}{more}. {cure}, or use another --out.", path=str(self.path))
 
     def replace_recipe(self, recipe: Mapping[str, Any]) -> None:
@@ -228,6 +239,4 @@ def reading(fields: set[str]) -> tuple[str, str]:
         return "holds a run of other pictures, which have changed since", "Resume with those it had"
     if fields == {"teacher_fingerprint"}:
         return "holds a run with another teacher, which has changed since", "Resume with the one it had"
-    if fields == {"duration"}:
-        return "holds a run of another length", "Resume with the length it has, say --extend to change it"
     return "holds a run of another recipe", "Resume with the recipe it has"
