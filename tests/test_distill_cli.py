@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -11,8 +12,16 @@ import pytest
 from tests.training.runs import column
 from typer.testing import CliRunner
 
+from frugalvit.assign import override
 from frugalvit.cli import app
+from frugalvit.cli.trained_first import of_our_training
 from frugalvit.errors import DataError, FrugalError, SpecError
+from frugalvit.recipes.find import recipe
+from frugalvit.recipes.teach import taught
+from frugalvit.spec import encode
+from frugalvit.training.recipe import Recipe
+from frugalvit.training.teacher import RunTeacher, Teaching
+from frugalvit.training.teacher_check import WeakTeacher
 
 KNOWN = ["--teacher", "digits.resnet", "--student", "vit.digits", "--out", "x"]
 SIZES = ["dim=16", "depth=2", "batch=64", "schedule.warmup=Steps(4)", "epochs=1"]
@@ -166,6 +175,52 @@ def test_a_teacher_keeps_its_length_and_says_which(flags: list[str], tmp_path: P
             "--out."
         )
     called(*words, "duration=Steps(2)", "teacher.duration=Steps(3)", *flags)
+
+
+def test_a_weak_teacher_that_was_trained_here_is_told_to_learn_more(tmp_path: Path) -> None:
+    """One that is given may have its classes in another order; this one learned from the very data."""
+    few = ["--student", "vit.digits", "dim=16", "depth=1", "duration=Steps(2)", "schedule.warmup=Steps(1)", "--quiet"]
+    few += ["--device", "cpu"]
+    own = ["--teacher", "digits.resnet", "teacher.duration=Steps(1)", *few, "--out", str(tmp_path / "own")]
+    for least in ([], ["--least", "99"]):
+        with pytest.raises(SpecError, match=r"least: the teacher, .*teacher, gets \d.* of 500") as error:
+            called(*own, *least, "--resume")
+        assert "too little: train it longer, teacher.epochs=..., with another --out" in str(error.value)
+        assert "order" not in str(error.value) and "better teacher" not in str(error.value)
+    foreign = ["--teacher", str(tmp_path / "own" / "teacher"), *few, "--out", str(tmp_path / "foreign")]
+    with pytest.raises(SpecError, match=r"chance is 10\.0 %\. Are its classes in the order"):
+        called(*foreign)
+    allowed = re.search(r"or (--resume --least \d+) lets it teach as it is\.$", str(error.value))
+    assert allowed is not None
+    called(*own, *allowed[1].split())
+
+
+@pytest.mark.parametrize(
+    ("teacher", "learned", "words"),
+    [
+        ("convnet.cifar10", False, "trained it, and it has learned too little: train it longer, teacher.passes=..., with"),
+        ("saved.json", False, "trained it, and it has learned too little: train it longer, teacher.duration=..., with"),
+        ("convnet.cifar10", True, "trained it, but not on pictures framed for the student: let both take"),
+    ],
+)
+def test_what_a_weak_teacher_is_told_is_in_the_words_of_its_recipe(
+    teacher: str, learned: bool, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "saved.json").write_text(json.dumps(encode(recipe("convnet.cifar10"))))
+    tutor, folder = recipe(teacher), Path("taught/teacher")
+    student = taught(recipe("deit.tiny_cifar10", "data.dataset=Cifar10(holdout=0.2)"), Teaching(RunTeacher(str(folder))))
+
+    def told(tutor: Recipe | None, student: Recipe) -> str:
+        with pytest.raises(WeakTeacher) as error, of_our_training(teacher, tutor, student, folder):
+            raise WeakTeacher("It gets 23.2 %.", "Are its classes in order?", top1=23.2, learned=learned)
+        return str(error.value)
+
+    assert words in told(tutor, student)
+    assert told(tutor, student).endswith("; or --resume --least 23 lets it teach as it is.")
+    kept = "least: It gets 23.2 %. Are its classes in order?"
+    assert told(None, student) == told(recipe("digits.resnet"), student) == kept
+    assert told(tutor, override(student, "teaching.teacher.size=64")) == kept
 
 
 def test_settings_of_terms_are_those_of_the_recipe_with_its_teacher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from frugalvit.cli.console import (
     plain,
 )
 from frugalvit.cli.resuming import Extend, refuse_exclusive, refuse_folder_of_seeds, refuse_recipe_of_own_parts
-from frugalvit.cli.trained_first import of_one_length
+from frugalvit.cli.trained_first import OWN, of_one_length, of_our_training
 from frugalvit.cli.training import resumable, several, tell_cautions
 from frugalvit.errors import SpecError, WeightsError, at, whole_number
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from frugalvit.training.teacher import Ensemble, OnnxTeacher, RunTeacher, ZooTeacher
 
 
-OWN = "teacher."  # how words for the teacher's recipe begin
 DATASET = "data.dataset"
 TEACHER = "A run folder, a recipe (trained first), an exported .onnx file, or a model: regnety_160, timm:resnet50."
 TEACHER += " Several together: once for each, trained already."
@@ -106,23 +105,24 @@ def distill(
                     tutor, out=out / "teacher", data=data, resume=resume, device=device, workers=workers, display=display
                 )
             display.note(f"then the student: {student}")
-        if seeds is not None:
-            if not as_json:
-                tell_teacher(first)
-            several(made, seeds, out / "student", data, init, origin, resume, device, workers, quiet, as_json)
-            return
-        done = train(
-            made,
-            out=out / "student",
-            data=data,
-            init=init,
-            origin=origin,
-            resume=resume,
-            extend=extend,
-            device=device,
-            workers=workers,
-            display=display,
-        )
+        with of_our_training(teachers[0], tutor, made, out / "teacher"):
+            if seeds is not None:
+                if not as_json:
+                    tell_teacher(first)
+                several(made, seeds, out / "student", data, init, origin, resume, device, workers, quiet, as_json)
+                return
+            done = train(
+                made,
+                out=out / "student",
+                data=data,
+                init=init,
+                origin=origin,
+                resume=resume,
+                extend=extend,
+                device=device,
+                workers=workers,
+                display=display,
+            )
     if as_json:
         found: dict[str, Any] = {"out": str(out), "student": plain(done.summary)}
         print(json.dumps(found | ({"teacher": plain(first.summary)} if first is not None else {})))

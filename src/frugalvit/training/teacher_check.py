@@ -18,6 +18,14 @@ NEAR_CHANCE = 2.0  # standard errors above it
 ROUNDED = 0.05  # how far below 0 probabilities may be, and their sum from 1: files of 8 bits round
 
 
+class WeakTeacher(SpecError):
+    """A teacher that is refused: `found` says what it gets right, `learned` whether that is enough if framed for it."""
+
+    def __init__(self, found: str, cure: str, *, top1: float, learned: bool):
+        super().__init__(f"{found} {cure}", path="least")
+        self.found, self.top1, self.learned = found, top1, learned
+
+
 @dataclass(frozen=True)
 class Checked:
     """What a teacher reaches on the student's validation pictures, in percent."""
@@ -40,18 +48,22 @@ def check_teacher(teacher: Teacher, framed: Framed, least: float | None = None, 
     top1, pictures, chance = found["top1"], round(found["pictures"]), 1 / len(teacher.classes)
     said, luck = f"{top1:.1f} % of {pictures} validation pictures right", lucky(chance, pictures)
     if least is None and top1 <= luck < 100:
-        raise SpecError(
+        own, words = own_words(teacher, framed, workers)
+        raise WeakTeacher(
             f"the teacher, {teacher.name}, gets {said}; luck may get {luck:.1f} % of so many, and chance is "
-            f"{100 * chance:.1f} %.{own_words(teacher, framed, workers)} Are its classes in the order of the data's, and mean "
-            "and std those it was trained with? --least 0 (train: teaching.least=0; Python: Teaching(..., least=0)) lets it "
-            "teach nevertheless.",
-            path="least",
+            f"{100 * chance:.1f} %.{words}",
+            "Are its classes in the order of the data's, and mean and std those it was trained with? --least 0 (train: "
+            "teaching.least=0; Python: Teaching(..., least=0)) lets it teach nevertheless.",
+            top1=top1,
+            learned=own > luck,
         )
     if least is not None and top1 < least:
-        raise SpecError(
-            f"the teacher, {teacher.name}, gets {said}; asked for are {least:g} %.{own_words(teacher, framed, workers)} Use "
-            "a better teacher, or a lower --least (train: teaching.least; Python: Teaching(..., least=...)).",
-            path="least",
+        own, words = own_words(teacher, framed, workers)
+        raise WeakTeacher(
+            f"the teacher, {teacher.name}, gets {said}; asked for are {least:g} %.{words}",
+            "Use a better teacher, or a lower --least (train: teaching.least; Python: Teaching(..., least=...)).",
+            top1=top1,
+            learned=own >= least,
         )
     return Checked(top1, pictures, f"the teacher, {teacher.name}, gets {said}")
 
@@ -67,11 +79,12 @@ def own_top1(teacher: Teacher, framed: Framed, workers: int = 0) -> float:
     return dict(measures(*answers_and_labels(teacher.answers, own, workers)))["top1"]
 
 
-def own_words(teacher: Teacher, framed: Framed, workers: int) -> str:
+def own_words(teacher: Teacher, framed: Framed, workers: int) -> tuple[float, str]:
+    """Its accuracy on pictures framed for it, and a sentence on that; 0 and nothing where all are framed so already."""
     if teacher.own == framed.preprocess:
-        return ""
+        return 0.0, ""
     size, own = f"{teacher.own.height} x {teacher.own.width}", own_top1(teacher, framed, workers)
-    return f" Of pictures framed for it, at {size} pixels, it gets {own:.1f} % right."
+    return own, f" Of pictures framed for it, at {size} pixels, it gets {own:.1f} % right."
 
 
 @torch.no_grad()
