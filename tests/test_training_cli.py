@@ -20,6 +20,7 @@ from tests.training.runs import TINY, StopAt, Stopped, states, tiny
 
 import frugalvit
 from frugalvit.beginning import opened
+from frugalvit.errors import SpecError
 from frugalvit.run import train
 from frugalvit.spec import encode
 
@@ -284,6 +285,42 @@ def test_the_length_of_a_saved_recipe_has_another_name(tmp_path: Path) -> None:
     (tmp_path / "night.json").write_text(json.dumps(encode(frugalvit.recipe("vit.digits"))))
     text = bad("train", "night.json", "epochs=8", "--out", "run", cwd=tmp_path)
     assert "there is no parameter 'epochs'. Say 'duration=Epochs(2)' or 'duration=Steps(100)'." in text
+
+
+OWN_RECIPES = """
+import json
+from frugalvit.recipes.vit import digits
+from own_widths import width
+
+def night(*, heads: int = 3): return digits(dim=width(heads))
+def day(*, heads: int = 3): return json.loads("no JSON")
+def bare(*, heads: "int" = 3) -> "Nothing": return digits()
+"""
+
+
+def test_an_error_inside_a_recipe_of_the_user_s_is_told_by_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the file beside it fails, or a library that it calls; for Python the cause is kept."""
+    (tmp_path / "own_evenings.py").write_text(OWN_RECIPES)
+    (tmp_path / "own_widths.py").write_text("def width(heads: int) -> int:\n    return {3: 48}[heads]\n")
+    (tmp_path / "own_imports.py").write_text("import own_evenings\n\nraise LookupError('no such lab')\n")
+    text = bad("train", "own_evenings:night", "heads=2", "batch=8", "--out", "run", cwd=tmp_path)
+    assert text == (
+        f"SpecError: own_evenings:night: the function fails at {tmp_path / 'own_widths.py'}, line 2, `return {{3: 48}}[heads]` "
+        "(KeyError: 2). In Python, frugalvit.recipe('own_evenings:night', 'heads=2', "
+        "'batch=8') shows the whole traceback.\n"
+    )
+    text = bad("show", "own_evenings:day", cwd=tmp_path)
+    assert f"fails at {tmp_path / 'own_evenings.py'}, line 7, `def day" in text and "(JSONDecodeError: Expecting value" in text
+    text = bad("train", "own_evenings:bare", "--out", "run", cwd=tmp_path)
+    assert text == "SpecError: own_evenings:bare: the function fails (NameError: name 'Nothing' is not defined).\n"
+    text = bad("train", "own_imports:night", "--out", "run", cwd=tmp_path)
+    assert f"'own_imports' cannot be imported at {tmp_path / 'own_imports.py'}, line 3, `raise" in text
+    assert "(LookupError: no such lab). In Python, frugalvit.recipe('own_imports:night') shows" in text
+    assert not (tmp_path / "run").exists()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SpecError) as error:
+        frugalvit.recipe("own_evenings:night", "heads=2")
+    assert isinstance(error.value.__cause__, KeyError)
 
 
 @pytest.mark.parametrize(

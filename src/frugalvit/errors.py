@@ -10,10 +10,14 @@ ValueError
 from __future__ import annotations
 
 import difflib
+import importlib
+import os
 import sys
 import threading
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 class FrugalError(ValueError):
@@ -95,6 +99,21 @@ def first_line(error: BaseException | str) -> str:
 def brief(error: BaseException) -> str:
     """Its kind and the first line of what it says."""
     return f"{type(error).__name__}: {first_line(error)}"
+
+
+def own_line(error: BaseException) -> str:
+    """Where code of the user's that we called has failed: the last line in the folder of its first file; else nothing."""
+    frames = [(Path(one.filename).parent, one) for one in traceback.extract_tb(error.__traceback__)]
+    own = [(folder, one) for folder, one in frames if not (one.filename.startswith("<") or is_between(folder))]
+    if not own:
+        return ""
+    last = [one for folder, one in own if folder == own[0][0]][-1]
+    return f"{last.filename}, line {last.lineno}" + (f", `{last.line}`" if last.line else "")
+
+
+def is_between(folder: Path) -> bool:
+    """Whether code there may call the user's: it is ours, or Python's, as imports are."""
+    return folder.is_relative_to(Path(__file__).parent) or folder in (Path(os.__file__).parent, Path(importlib.__file__).parent)
 
 
 def whole_number(text: str) -> int | None:

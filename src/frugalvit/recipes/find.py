@@ -8,12 +8,13 @@ import inspect
 import json
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from frugalvit import recipes
 from frugalvit.assign import override
-from frugalvit.errors import SpecError, at, suggestion
+from frugalvit.errors import FrugalError, SpecError, at, brief, own_line, suggestion
 from frugalvit.slots import slots
 from frugalvit.spec import decode
 from frugalvit.training.recipe import Recipe
@@ -59,7 +60,8 @@ def recipe(name: str, *overrides: str, parts: Iterable[type] = ()) -> Recipe:
     if function is None:
         raise SpecError(f"no recipe is called '{name}'. {suggestion(name, functions())} `frugalvit list recipes` shows all.")
     with at(name):
-        made = called(function, {}, overrides)
+        with told_briefly("the function fails", name, overrides):
+            made = called(function, {}, overrides)
         if not isinstance(made, Recipe):
             raise SpecError(f"the function returned {type(made).__name__}, not a Recipe.")
         return made
@@ -86,14 +88,28 @@ def from_file(path: Path, parts: Iterable[type]) -> Recipe:
     return decode(held, Recipe, parts)
 
 
+@contextmanager
+def told_briefly(problem: str, name: str, overrides: Iterable[str]) -> Iterator[None]:
+    """An error of the user's own code as one of ours: its line, what it says, and how to see all that led to it."""
+    try:
+        yield
+    except FrugalError:
+        raise
+    except Exception as error:  # code of the user's may fail in any way
+        if ":" not in name:  # of ours, and that is a mistake of ours
+            raise
+        line, again = own_line(error), ", ".join(map(repr, (name, *overrides)))
+        place, cure = (f" at {line}", f" In Python, frugalvit.recipe({again}) shows the whole traceback.") if line else ("", "")
+        raise SpecError(f"{problem}{place} ({brief(error)}).{cure}") from error
+
+
 def own_function(name: str) -> Callable[..., Recipe]:
     """`mylab.runs:night7`, imported from the current folder as well."""
     module, _, attribute = name.partition(":")
     sys.path.insert(0, "")
     try:
-        found = getattr(importlib.import_module(module), attribute, None)
-    except Exception as error:  # a module of the user's may fail in any way
-        raise SpecError(f"'{module}' cannot be imported ({error}).", path=name) from error
+        with at(name), told_briefly(f"'{module}' cannot be imported", name, ()):
+            found = getattr(importlib.import_module(module), attribute, None)
     finally:
         sys.path.remove("")
     if not callable(found):
