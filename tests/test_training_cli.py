@@ -328,6 +328,8 @@ def test_an_error_inside_a_recipe_of_the_user_s_is_told_by_its_line(tmp_path: Pa
     [
         (["vit.digts"], "SpecError: no recipe is called 'vit.digts'. Did you mean 'vit.digits'?"),
         (["nowhere:night"], "SpecError: nowhere:night: 'nowhere' cannot be imported"),
+        (["mine.py"], "SpecError: mine.py: is a file. A recipe of your own is named by its module and its function, mine:FUNC"),
+        (["lab/mine.py:night"], "by its module and its function, mine:night, called in lab."),
         (["vit.digits", "epoch=3"], "SpecError: vit.digits: there is no parameter 'epoch'. Did you mean 'epochs'?"),
         (["vit.digits", "optimizer.larning=3"], "AdamW has no field 'larning'"),
         (["vit.digits", "data.augmnt.steps=3"], "Data has no field 'augmnt'. Did you mean 'augment'?"),

@@ -69,7 +69,17 @@ def recipe(name: str, *overrides: str, parts: Iterable[type] = ()) -> Recipe:
 
 def function_named(name: str) -> Callable[..., Recipe] | None:
     """The function of a recipe, of ours or of the user's."""
+    refuse_file_of_python(name)
     return own_function(name) if ":" in name else functions().get(name)
+
+
+def refuse_file_of_python(name: str) -> None:
+    """Raise for `mine.py` and `lab/mine.py:night`, with the name that is meant."""
+    file, _, function = name.partition(":")
+    if file.endswith(".py"):
+        where = "" if Path(file).parent == Path() else f", called in {Path(file).parent}"
+        meant = f"{Path(file).stem}:{function or 'FUNCTION'}"
+        raise SpecError(f"is a file. A recipe of your own is named by its module and its function, {meant}{where}.", path=name)
 
 
 def refuse_misspelled(name: str, path: str = "") -> None:
