@@ -35,4 +35,13 @@ def test_a_training_that_went_on_in_a_later_call_is_told_with_the_seconds_of_all
     assert rows == [["| at once", "0, 1", "30"], ["| in turn", "0, 1", "60"]]
 
 
+def test_seeds_of_two_commits_are_told_with_both(tmp_path: Path) -> None:
+    times = {"time_steps": 25.0, "time_first": 5.0, "time_images_per_second": 100.0, "time_waiting": 0.0}
+    ledger = Ledger(tmp_path / "ledger.json")
+    ledger.add(
+        Entry("one", "one", seed, times, "runs", where={"commit": commit}) for seed, commit in enumerate(("a1", "b2", "a1"))
+    )
+    assert time_page(ledger).splitlines()[-1].endswith("| a1, b2 |")
+
+
 LATER = {"at once": 8.0, "in turn": 60.0}

@@ -49,7 +49,7 @@ def time_row(entries: list[Entry]) -> dict[str, Any]:
     """Of a training that went on in another call, the entries have that call's seconds and the results all steps'."""
     longest = max(max(one.seconds, one.results["time_steps"] + one.results["time_first"]) for one in entries)
     mean = {name: statistics.mean(one.results[f"time_{name}"] for one in entries) for name in TIMES}
-    where = entries[0].where or {}
+    where = [one.where or {} for one in entries]
     return {
         "training": entries[0].name,
         "seeds": ", ".join(str(one.seed) for one in entries),
@@ -59,5 +59,5 @@ def time_row(entries: list[Entry]) -> dict[str, Any]:
         "images/s each": f"{mean['images_per_second']:,.0f}",
         "waiting": f"{mean['waiting']:.1%}",
         "not finite": f"{sum(one.results.get('nonfinite', 0) for one in entries):.0f}",
-        **{name: where.get(name, "") for name in ("device", "torch", "commit")},
+        **{name: ", ".join(dict.fromkeys(one.get(name, "") for one in where)) for name in ("device", "torch", "commit")},
     }
