@@ -49,7 +49,16 @@ def measured(name: str) -> str:
 
 @pytest.mark.parametrize(
     "name",
-    ["headline", "small_table", "distill_table", "train_throughput", "distill_throughput", "peer_loops", "packed_latency"],
+    [
+        "headline",
+        "small_table",
+        "distill_table",
+        "train_throughput",
+        "distill_throughput",
+        "peer_loops",
+        "packed_latency",
+        "binary_ladder",
+    ],
 )
 def test_the_rows_of_its_tables_are_measured_ones(name: str) -> None:
     page = measured(name).split("## AMD EPYC")[-1].split("\n## ")[0] if name == "packed_latency" else measured(name)
@@ -67,6 +76,9 @@ def test_what_its_sentences_say_of_rows_that_it_leaves_out_is_so() -> None:
     rows = [row.split(" | ") for row in measured("train_throughput").splitlines() if "| plain |" in row and " to " in row]
     plain = [float(ratio.split()[0]) for *_, ratio in rows]
     assert f"the ratios are {min(plain):.2f} to {max(plain):.2f}" in said
+    rungs = [row.split(" | ")[:2] for row in measured("binary_ladder").splitlines() if "(n = 1)" in row]
+    twins = {name: top1.split()[0] for name, top1 in rungs}
+    assert f"full precision reaches {twins['| flat twin']}, that of the pyramid {twins['| pyramid twin']}" in said
     intel = measured("packed_latency").split("## Intel(R) Xeon(R) Processor @ 2.80GHz")[1].splitlines()
     row = next(row for row in intel if row.startswith("| BinaryViT-S | picture | 2 | 1 |"))
     assert f"On an Intel Xeon of 2.8 GHz it takes {float(row.split(' | ')[4]):.1f} ms" in said
