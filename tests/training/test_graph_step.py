@@ -16,7 +16,7 @@ import torch
 from frugalvit.data.augment import Augment, PadCrop
 from frugalvit.data.batches import TrainingBatches
 from frugalvit.data.dataset import Digits
-from frugalvit.data.mix import SwitchMix
+from frugalvit.data.mix import MixEach, Mixup, SwitchMix
 from frugalvit.data.numbered import NumberedBatches
 from frugalvit.data.store_device import OneSize
 from frugalvit.recipes.find import recipe
@@ -81,6 +81,17 @@ def lively(*overrides: str) -> Recipe:
     """A recipe with draws of every kind: augmentation, mixing, depth."""
     made = recipe("vit.digits", *SIZES[:-1], "drop_path=0.3", "average=Ema(0.9)", *overrides)
     return replace(made, data=replace(made.data, mix=SwitchMix()))
+
+
+@pytest.mark.parametrize(("mix", "shares"), [(Mixup(1.0), 1), (MixEach(Mixup(1.0)), 32)], ids=["the batch", "each picture"])
+def test_a_batch_is_mixed_by_one_share_or_every_picture_by_its_own(mix: Mixup | MixEach, shares: int) -> None:
+    made = replace(still(), data=replace(still().data, mix=mix))
+    step, _ = on_device(prepared(made))
+    label_B = torch.tensor([0, 1]).repeat_interleave(16)
+    target_BC = step.prepared(torch.empty(0), torch.arange(32), label_B, torch.tensor([3, 5]))[1]
+    share_B = target_BC.gather(1, label_B[:, None])[:, 0]
+    assert len(set(share_B.tolist())) == shares
+    torch.testing.assert_close(target_BC.sum(1), torch.ones(32))
 
 
 def test_the_batches_of_a_step_have_the_draws_that_they_have_one_by_one() -> None:

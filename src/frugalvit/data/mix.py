@@ -1,8 +1,8 @@
 """Pictures and labels of a batch mixed two by two: mixup, CutMix, or one of them at random, and label smoothing.
 
 A picture's partner is the one at its place in the reversed batch, and one λ holds for the whole batch (timm's mode "batch",
-which DeiT uses). timm asks for an even batch; with an odd one the middle picture is its own partner, which changes nothing.
-big_vision's mixup has partners of its own (`RolledMixup`).
+which DeiT uses), unless `MixEach` draws for every picture (timm's "elem"). timm asks for an even batch; with an odd one the
+middle picture is its own partner, which changes nothing. big_vision's mixup has partners of its own (`RolledMixup`).
 """
 
 from __future__ import annotations
@@ -106,6 +106,29 @@ class SwitchMix:
         return way.mix(batch, classes, smoothing, draw)
 
 
+@dataclass(frozen=True)
+class MixEach:
+    """Any of these with draws of its own for every picture: whether, which way, λ and box (timm's mode "elem").
+
+    Partners are those of `way`. Two partners draw apart, so that one may be mixed and the other not.
+    """
+
+    way: Mixup | RolledMixup | CutMix | SwitchMix = SwitchMix()
+
+    def mix(self, batch: Batch, classes: int, smoothing: float, draw: np.random.Generator) -> Batch:
+        place_B = torch.arange(len(batch.label_B), device=batch.label_B.device)
+        partner_B = place_B.roll(1) if isinstance(self.way, RolledMixup) else place_B.flip(0)
+        pair_B2 = torch.stack((place_B, partner_B), 1)
+        pairs = (self.way.mix(picked(batch, pair_2), classes, smoothing, draw) for pair_2 in pair_B2)
+        mixed = [(pair.image_BCHW[0], pair.target_BC[0]) for pair in pairs if pair.target_BC is not None]
+        image_BCHW, target_BC = (torch.stack(rows) for rows in zip(*mixed, strict=True))
+        return replace(batch, image_BCHW=image_BCHW, target_BC=target_BC)
+
+
+def picked(batch: Batch, place_P: Tensor) -> Batch:
+    return Batch(batch.image_BCHW[place_P], batch.label_B[place_P], batch.index_B[place_P])
+
+
 def cut_box(height: int, width: int, share: float, draw: np.random.Generator) -> tuple[int, int, int, int]:
     """(top, bottom, left, right): a box of 1 − share of the picture around a uniform center, cut at the border (eq. 2)."""
     side = np.sqrt(1 - share)
@@ -128,4 +151,4 @@ def mixed_target(label_B: Tensor, classes: int, smoothing: float, share: float) 
     return target_BC * share + target_BC.flip(0) * (1 - share)
 
 
-Mix = NoMix | Mixup | RolledMixup | CutMix | SwitchMix
+Mix = NoMix | Mixup | RolledMixup | CutMix | SwitchMix | MixEach

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from frugalvit.data.device.draws import uniform
 from frugalvit.data.device.erase import erase
 from frugalvit.data.device.frame import DeviceResizedCrop
-from frugalvit.data.device.mix import mix
+from frugalvit.data.device.mix import mix, rows_of
 from frugalvit.data.device.pipeline import part_of_pipeline, pipeline
 from frugalvit.data.device.size import MapSize
 from frugalvit.data.finish import normalize
@@ -54,6 +54,6 @@ class Prepared(nn.Module):
         if self.erase is not None:
             draws_BK = uniform(key, Stream.ERASE, (len(index_B), self.erase.draws))
             image_BCHW = self.erase(image_BCHW, draws_BK, key)
-        draws_1K = uniform(key, Stream.MIX, (1, max(self.mix.draws, 1)))
-        image_BCHW, target_BC = self.mix(image_BCHW, label_B, draws_1K)
+        draws_RK = uniform(key, Stream.MIX, (rows_of(self.mix, len(index_B)), max(self.mix.draws, 1)))
+        image_BCHW, target_BC = self.mix(image_BCHW, label_B, draws_RK)
         return image_BCHW, target_BC, uniform(key, Stream.DEPTH, (self.rows, len(index_B))) if self.rows else None

@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import beta as scipys
+from timm.data import mixup as timms
 from torch import Tensor
 
 from frugalvit.data.batch import Batch
 from frugalvit.data.device.draws import uniform
-from frugalvit.data.device.mix import Beta, mix
-from frugalvit.data.mix import CutMix, Mix, Mixup, NoMix, RolledMixup, SwitchMix
+from frugalvit.data.device.mix import Beta, mix, rows_of
+from frugalvit.data.mix import CutMix, Mix, MixEach, Mixup, NoMix, RolledMixup, SwitchMix
 from frugalvit.data.randomness import Stream
 from frugalvit.slots import choices
 
@@ -95,6 +97,48 @@ def test_a_row_of_draws_for_each_picture_decides_for_each(spec: Mix) -> None:
         whole, target = mixing(image(), LABEL_B, draws_BK[place : place + 1])
         assert torch.equal(found[place], whole[place])
         assert torch.equal(target_BC[place], target[place])
+
+
+@pytest.mark.parametrize("spec", SPECS[1:], ids=lambda spec: type(spec).__name__)
+def test_pictures_that_are_mixed_each_are_mixed_as_on_the_cpu_at_equal_decisions(spec: Mix) -> None:
+    mixing = mix(MixEach(spec), CLASSES, SMOOTHING)
+    draws_BK = draws(mixing.draws, rows_of(mixing, 7))
+    found, target_BC = mixing(image(), LABEL_B, draws_BK)
+    decisions = Lent()
+    for row in draws_BK.tolist():
+        one = lent(spec, row)
+        whether = not isinstance(spec, SwitchMix) or row[0] < spec.probability
+        cut = isinstance(spec, CutMix) or (isinstance(spec, SwitchMix) and row[1] < spec.switch)
+        decisions.randoms += one.randoms if whether else one.randoms[:1]
+        decisions.betas += one.betas if whether else []
+        decisions.places += one.places if whether and cut else []
+    expected = MixEach(spec).mix(Batch(image(), LABEL_B, LABEL_B), CLASSES, SMOOTHING, decisions)
+    assert torch.equal(found, expected.image_BCHW)
+    assert torch.equal(target_BC, expected.target_BC)
+    assert not (decisions.randoms or decisions.betas or decisions.places)
+    assert len({tuple(row) for row in draws_BK.tolist()}) == 7
+
+
+def test_pictures_that_are_mixed_each_are_timms(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = SwitchMix(0.3, 0.7, probability=0.6, switch=0.4)
+    mixing, image_BCHW, label_B = mix(MixEach(spec), CLASSES, SMOOTHING), image()[:6], LABEL_B[:6]
+    peer = timms.Mixup(0.3, 0.7, prob=0.6, switch_prob=0.4, mode="elem", label_smoothing=SMOOTHING, num_classes=CLASSES)
+    for step in range(20):
+        draws_BK = draws(mixing.draws, 6, step)
+        whether, way, share = draws_BK.double().numpy().T[:3]
+        mixed_cut = [row for row in draws_BK.tolist() if row[0] < 0.6 and row[1] < 0.4]
+        places = iter([one for row in mixed_cut for one in row[3:]])
+        rands, alphas = iter([way, whether]), {0.3: mixing.way.mixup_beta, 0.7: mixing.way.cutmix_beta}
+        random = SimpleNamespace(
+            rand=lambda size, rands=rands: next(rands),
+            beta=lambda first, second, size, share=share, alphas=alphas: alphas[first](torch.from_numpy(share)).numpy(),
+            randint=lambda low, high, size, places=places: int(next(places) * high),
+        )
+        names = {name: getattr(np, name) for name in ("sqrt", "clip", "ones", "zeros", "where", "float32")}
+        monkeypatch.setattr(timms, "np", SimpleNamespace(random=random, **names))
+        expected, target_BC = peer(image_BCHW.clone(), label_B)
+        found = mixing(image_BCHW, label_B, draws_BK)
+        torch.testing.assert_close(found, (expected, target_BC))
 
 
 def test_soft_targets_are_mixed_as_they_are() -> None:

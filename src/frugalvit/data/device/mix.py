@@ -1,9 +1,9 @@
 """Mixing as a function of draws: the device version of mix.py, for what is captured in a graph.
 
     mixing = mix(SwitchMix(), classes=10, smoothing=0.1).to("cuda")
-    image_BCHW, target_BC = mixing(image_BCHW, label_B, uniform(key, Stream.MIX, (1, mixing.draws)))
+    image_BCHW, target_BC = mixing(image_BCHW, label_B, uniform(key, Stream.MIX, (rows_of(mixing, 128), mixing.draws)))
 
-One row of draws decides for the whole batch, as in mix.py; a row for each picture decides for each (timm's mode "elem").
+One row of draws decides for the whole batch, as in mix.py; a row for each picture decides for each, as `MixEach` has it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from frugalvit.data.device.draws import whole
-from frugalvit.data.mix import CutMix, Mix, Mixup, NoMix, RolledMixup, SwitchMix, smoothed
+from frugalvit.data.mix import CutMix, Mix, MixEach, Mixup, NoMix, RolledMixup, SwitchMix, smoothed
 from frugalvit.errors import SpecError
 
 QUANTILES = 4096  # intervals of a Beta's quantile function
@@ -134,6 +134,26 @@ class DeviceSwitchMix(nn.Module):
         return changed_BCHW, weighed(target_BC, target_BC.flip(0), share_R)
 
 
+class DeviceMixEach(nn.Module):
+    """`MixEach`. Draws: those of its way, in a row for each picture."""
+
+    draws: int
+
+    def __init__(self, way: DeviceMix):
+        super().__init__()
+        self.way = way
+        self.draws = way.draws
+
+    def forward(self, image_BCHW: Tensor, label: Tensor, draws_BK: Tensor) -> tuple[Tensor, Tensor]:
+        mixed: tuple[Tensor, Tensor] = self.way(image_BCHW, label, draws_BK)
+        return mixed
+
+
+def rows_of(mixing: DeviceMix, batch: int) -> int:
+    """How many rows of draws a batch takes: one for all, or one a picture."""
+    return batch if isinstance(mixing, DeviceMixEach) else 1
+
+
 def weighed(first: Tensor, second: Tensor, share_R: Tensor) -> Tensor:
     """λ · first + (1 − λ) · second, in their own type."""
     own, other = (broadcast(one_R, first).to(first.dtype) for one_R in (share_R, 1 - share_R))
@@ -159,7 +179,7 @@ def cut(image_BCHW: Tensor, share_R: Tensor, place_R2: Tensor) -> tuple[Tensor, 
     return inside[0][:, None, :, None] & inside[1][:, None, None, :], share_R
 
 
-DeviceMix = DeviceNoMix | DeviceMixup | DeviceRolledMixup | DeviceCutMix | DeviceSwitchMix
+DeviceMix = DeviceNoMix | DeviceMixup | DeviceRolledMixup | DeviceCutMix | DeviceSwitchMix | DeviceMixEach
 
 
 def mix(spec: Mix, classes: int, smoothing: float) -> DeviceMix:
@@ -175,4 +195,6 @@ def mix(spec: Mix, classes: int, smoothing: float) -> DeviceMix:
             return DeviceCutMix(spec, classes, smoothing)
         case SwitchMix():
             return DeviceSwitchMix(spec, classes, smoothing)
+        case MixEach():
+            return DeviceMixEach(mix(spec.way, classes, smoothing))
     raise SpecError(f"{type(spec).__name__} has no version for the device. Use the spec's own `mix`.")
