@@ -29,7 +29,7 @@ from frugalvit.training.devices import Place
 from frugalvit.training.duration import Duration
 from frugalvit.training.one_bit import precision_of
 from frugalvit.training.optimizer import Sgd, peak_lr
-from frugalvit.training.paths import Unfit, one_size
+from frugalvit.training.paths import Unfit, some_sizes
 from frugalvit.training.prepare import Training
 from frugalvit.training.recipe import Recipe, filled, preprocess_of
 from frugalvit.training.schedule import Clock
@@ -288,6 +288,7 @@ def cautions(training: Training) -> Iterator[str]:
 def resizing(training: Training) -> str:
     """A word where the pictures have one size and the model takes another; photographs of several are always resized."""
     try:
-        return training.preprocess.resizing(*one_size(training.sources["train"]))
+        sizes = set(some_sizes(training.sources["train"]))
     except Unfit:
         return ""
+    return training.preprocess.resizing(*sizes.pop()) if len(sizes) == 1 else ""

@@ -22,13 +22,14 @@ from frugalvit.data.augment import ResizedCrop, deit_augment
 from frugalvit.data.batches import TrainingBatches, read
 from frugalvit.data.device.draws import uniform
 from frugalvit.data.device.frame import DeviceResizedCrop
-from frugalvit.data.device.mixed import AT_ONCE, resized_crops
+from frugalvit.data.device.mixed import AT_ONCE, CropOfMany, resized_crops
 from frugalvit.data.device.size import MapSize
 from frugalvit.data.encoded import Decoding, EncodedBatches
 from frugalvit.data.gpu_jpeg import GpuJpeg
 from frugalvit.data.order import Shuffled
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.source import Source
+from frugalvit.data.store_device import ManySizes
 from frugalvit.errors import DataError, SpecError
 from frugalvit.training.devices import place_for
 from frugalvit.training.prepare import Training, prepare
@@ -84,6 +85,20 @@ def test_pictures_of_several_sizes_are_cropped_as_each_would_be_alone(channels: 
         assert torch.equal(found_CHW, alone(image_CHW[None], draw_K[None])[0])
 
 
+@pytest.mark.parametrize("pixels", [131 * 90 * AT_ONCE, 131 * 90 * 2], ids=["many at once", "few at once"])
+def test_pictures_that_are_kept_are_cropped_as_those_of_a_list(pixels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frugalvit.data.device.mixed.PIXELS", pixels)
+    sizes = [(5, 90), (28, 28), (47, 33), (20, 28), (64, 61), (131, 7), (1, 1)]
+    images = [noisy(3, *size) for size in sizes]
+    pixel_PC = torch.cat([image_CHW.permute(1, 2, 0).reshape(-1, 3) for image_CHW in images])
+    height_N, width_N = torch.tensor(sizes).unbind(1)
+    kept = ManySizes(pixel_PC, (height_N * width_N).cumsum(0) - height_N * width_N, height_N, width_N, (131, 90))
+    index_B = torch.arange(AT_ONCE + 9) * 5 % 7
+    draws_BK = uniform(torch.tensor([4, 1]), 2, (len(index_B), DeviceResizedCrop.draws))
+    found_BCHW = CropOfMany(ResizedCrop(), kept, (20, 28))(index_B, draws_BK)
+    assert torch.equal(found_BCHW, resized_crops(ResizedCrop(), [images[index] for index in index_B], draws_BK, (20, 28)))
+
+
 def test_a_picture_many_times_the_models_size_is_cropped_as_by_pillow() -> None:
     spec, image_CHW = ResizedCrop((1.0, 1.0), (1.0, 1.0)), natural(3, 410, 410)
     draws_BK = uniform(torch.tensor([4, 1]), 2, (1, DeviceResizedCrop.draws))
@@ -91,6 +106,13 @@ def test_a_picture_many_times_the_models_size_is_cropped_as_by_pillow() -> None:
         DeviceResizedCrop(spec, MapSize(410, 410, 3), (20, 20))  # as part of a compiled step
     found_HWC = resized_crops(spec, [image_CHW], draws_BK, (20, 20))[0].permute(1, 2, 0).numpy()
     np.testing.assert_array_equal(found_HWC, np.asarray(pillow(image_CHW).resize((20, 20), Pillow.Resampling.BICUBIC)))
+
+
+def test_pictures_too_large_to_be_kept_are_told_to_be_stored_smaller(tmp_path: Path) -> None:
+    root = photographs(tmp_path / "photos", [(290, 40), (40, 30)])
+    with pytest.raises(SpecError, match=r"290 pixels become 32, .* Store the pictures smaller, or augment on the CPU"):
+        prepared(a_recipe("path=kept"), root)
+    assert prepared(a_recipe("path=kept", "data.store=Stored(30)"), root).recipe.path == "kept"
 
 
 # ------------------------------------------------------------------------------------------------ files
@@ -165,12 +187,13 @@ def test_where_the_device_fails_the_host_decodes_and_what_it_cannot_read_is_repl
 # ------------------------------------------------------------------------------------------------ trainings
 
 
+@pytest.mark.parametrize("sizes", [[(40, 30)], [(40, 30), (33, 50), (64, 21)]], ids=["one size", "several"])
 def test_files_that_are_decoded_on_the_way_train_as_those_decoded_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sizes: list[tuple[int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one size, both ways are open; all steps behind the crop take the draws that they would."""
+    """All steps behind the crop take the draws that they would."""
     monkeypatch.setattr("frugalvit.training.paths.decoder_for", lambda device: GpuJpeg(str(device)))
-    root = photographs(tmp_path / "photos", [(40, 30)])
+    root = photographs(tmp_path / "photos", sizes)
     augment = "data.augment.steps=[ResizedCrop, RandAugment, Flip]"
     losses = {}
     for path, words in (("decoded", ()), ("kept", ("data.store=Stored(None, decoder='device')",))):
@@ -241,9 +264,10 @@ def test_a_gpu_decodes_and_crops_as_the_host_to_a_few_levels(tmp_path: Path) -> 
 
 
 @pytest.mark.gpu
-def test_a_training_on_files_is_captured_and_goes_on_where_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [("path=decoded",), ("path=kept", "data.store=Stored(200)")], ids=["decoded", "kept"])
+def test_a_training_on_photographs_is_captured_and_goes_on_where_it_was(tmp_path: Path, words: tuple[str, ...]) -> None:
     root = photographs(tmp_path / "photos", [(400, 300), (330, 500), (64, 64)])
-    made = a_recipe("path=decoded", "save=Steps(3)", "deterministic=true")
+    made = a_recipe(*words, "save=Steps(3)", "deterministic=true")
     whole = prepare(made, opened(made, root), place_for("cuda", "fp32"))
     *_, _ = fed_speeds(whole, 2, calls=2)
     assert whole.step.graph is not None and not whole.step.notes  # type: ignore[attr-defined]

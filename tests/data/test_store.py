@@ -42,7 +42,7 @@ from frugalvit.data.source import Source
 from frugalvit.data.split import Picked
 from frugalvit.data.store import Store, as_stored, default_place, open_store, opened_for
 from frugalvit.data.store_build import Chunks, Decoder, OneByOne, built, open_or_build
-from frugalvit.data.store_device import group_memory, to_device
+from frugalvit.data.store_device import ManySizes, group_memory, to_device
 from frugalvit.data.store_files import FORMAT, StaleStore, alone, checksum
 from frugalvit.errors import DataError, SpecError
 
@@ -757,10 +757,20 @@ def test_a_store_of_one_size_fits_into_memory_as_one_tensor(tmp_path: Path) -> N
     assert words == "all 0.0 MB of pictures are kept on cpu."
 
 
-def test_a_store_of_several_sizes_is_no_tensor(tmp_path: Path) -> None:
+def test_a_store_of_several_sizes_is_kept_picture_behind_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frugalvit.data.store_device.PIECE", 101)  # pieces that end anywhere
     store = stored(odd_pictures(tmp_path / "pictures"), tmp_path / "s")
+    kept, _ = to_device(store, torch.device("cpu"))
+    assert isinstance(kept, ManySizes)
+    assert kept.largest == (store.heights.max(), store.widths.max())
+    index_B = torch.arange(len(store)).flip(0)
+    canvas_BCHW = kept.canvas_BCHW(index_B)
+    assert canvas_BCHW.shape == (len(store), store.channels, *kept.largest)
+    for index, canvas_CHW in zip(index_B.tolist(), canvas_BCHW, strict=True):
+        image_CHW = torch.from_numpy(np.array(store.image_HWC(index))).permute(2, 0, 1)
+        assert torch.equal(canvas_CHW[:, : image_CHW.shape[1], : image_CHW.shape[2]], image_CHW)
     with pytest.raises(DataError, match="its pictures have several sizes, so they are no array"):
-        to_device(store, torch.device("cpu"))
+        store.array()
 
 
 def test_a_store_that_does_not_fit_stays_on_disk_and_says_why(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_a_size_that_only_decoding_finds_is_found(monkeypatch: pytest.MonkeyPatc
     sides = [8] * 40
     sides[3] = 9  # not among those that are looked at first
     assert on_cuda(Photographs(sides), monkeypatch).recipe.path == "sent"
-    with pytest.raises(SpecError, match="the pictures differ in size"):
+    with pytest.raises(SpecError, match="of many sizes that the device keeps are cropped first, by ResizedCrop, and here by"):
         prepared(Photographs(sides), "path=kept")
 
 

@@ -24,13 +24,36 @@ class OneSize:
     image_NCHW: Tensor  # uint8; the pictures that could not be read are black
 
 
-def to_device(store: Store, device: torch.device, *, free: int | None = None) -> tuple[OneSize | None, str]:
-    """All of a store of one size on `device`, or None; and a sentence that says which, and why. `free` None is measured."""
+@dataclass(frozen=True, eq=False)
+class ManySizes:
+    """Pictures of several sizes on a device, one behind the other."""
+
+    pixel_PC: Tensor  # uint8, row by row; the pictures that could not be read are black
+    start_N: Tensor  # int64, the first pixel of each
+    height_N: Tensor
+    width_N: Tensor
+    largest: tuple[int, int]  # the largest height and the largest width, not of one picture
+
+    def canvas_BCHW(self, index_B: Tensor) -> Tensor:
+        """Each picture at the top left of as many pixels as any of them could need; beside it, its edges go on."""
+        row_H1, column_W = (torch.arange(side, device=index_B.device) for side in self.largest)
+        row_H1 = row_H1[:, None]
+        start_B11, height_B11, width_B11 = (one[index_B][:, None, None] for one in (self.start_N, self.height_N, self.width_N))
+        place_BHW = start_B11 + torch.minimum(row_H1, height_B11 - 1) * width_B11 + torch.minimum(column_W, width_B11 - 1)
+        return self.pixel_PC[place_BHW].permute(0, 3, 1, 2)
+
+
+OnDevice = OneSize | ManySizes
+
+
+def to_device(store: Store, device: torch.device, *, free: int | None = None) -> tuple[OnDevice | None, str]:
+    """All of a store on `device`, or None; and a sentence that says which, and why. `free` None is measured."""
     free = free_memory(device) if free is None else free
     if store.bytes > SHARE * free:
         much = f"{gigabytes(store.bytes)} of pictures are more than {SHARE:.0%} of the {gigabytes(free)} that are free"
         return None, f"{much} on {device}, so they stay on disk."
-    return OneSize(image_on(store, device)), f"all {gigabytes(store.bytes)} of pictures are kept on {device}."
+    kept = many_on(store, device) if store.same_size() is None else OneSize(image_on(store, device))
+    return kept, f"all {gigabytes(store.bytes)} of pictures are kept on {device}."
 
 
 def image_on(store: Store, device: torch.device) -> Tensor:
@@ -43,6 +66,17 @@ def image_on(store: Store, device: torch.device) -> Tensor:
         piece_NHWC = torch.from_numpy(np.array(image_NHWC[start : start + step])).to(device)
         image_NCHW[start : start + step] = piece_NHWC.permute(0, 3, 1, 2)
     return image_NCHW
+
+
+def many_on(store: Store, device: torch.device) -> ManySizes:
+    """Likewise, of several sizes."""
+    byte_S = torch.empty(store.bytes, dtype=torch.uint8, device=device)
+    for start in range(0, store.bytes, PIECE):
+        byte_S[start : start + PIECE] = torch.from_numpy(np.array(store.pixels[start : start + PIECE])).to(device)
+    numbers = (store.offsets[:-1] // store.channels, store.heights, store.widths)
+    start_N, height_N, width_N = (torch.from_numpy(one.astype(np.int64)).to(device) for one in numbers)
+    largest = int(store.heights.max()), int(store.widths.max())
+    return ManySizes(byte_S.view(-1, store.channels), start_N, height_N, width_N, largest)
 
 
 def free_memory(device: torch.device) -> int:

@@ -22,7 +22,7 @@ from frugalvit.data.batches import TrainingBatches
 from frugalvit.data.encoded import EncodedBatches, files_ahead
 from frugalvit.data.numbered import NumberedBatches
 from frugalvit.data.preprocess import Preprocess
-from frugalvit.data.store_device import OneSize
+from frugalvit.data.store_device import OnDevice
 from frugalvit.errors import SpecError, interruptible
 from frugalvit.nn.foreign import OwnDraws
 from frugalvit.training import compiled
@@ -57,7 +57,7 @@ class GraphStep(Step):
         clock: Clock,
         preprocess: Preprocess,
         teacher: Teacher | None,
-        kept: OneSize | None,
+        kept: OnDevice | None,
     ):
         super().__init__(recipe, state, place, clock, preprocess, teacher)
         if state.scaler is not None:

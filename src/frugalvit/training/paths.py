@@ -10,10 +10,11 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from frugalvit.data.augment import ResizedCrop
+from frugalvit.data.augment import Augment, ResizedCrop
 from frugalvit.data.batches import TrainingBatches
 from frugalvit.data.device.erase import erase
 from frugalvit.data.device.mix import mix
+from frugalvit.data.device.mixed import refuse_large
 from frugalvit.data.device.pipeline import part_of_pipeline, pipeline
 from frugalvit.data.device.size import MapSize
 from frugalvit.data.encoded import EncodedBatches
@@ -23,7 +24,7 @@ from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.source import Source
 from frugalvit.data.store import Store, default_place, spots
 from frugalvit.data.store_build import OneByOne, open_or_build
-from frugalvit.data.store_device import SHARE, OneSize, free_memory, to_device
+from frugalvit.data.store_device import SHARE, OnDevice, free_memory, to_device
 from frugalvit.data.store_files import gigabytes
 from frugalvit.errors import DataError, FrugalError, SpecError
 from frugalvit.training.devices import Place
@@ -36,9 +37,9 @@ Batches = TrainingBatches | EncodedBatches | NumberedBatches
 PATH = "recipe.path"
 CUDA = "cuda"  # where `auto` leaves the plain path
 OTHERWISE = "Leave path at auto."
-DIFFER = "the pictures differ in size, and those that are kept must have one. Resize them, or leave path at auto."
+DIFFER = "the pictures differ in size. path=kept keeps such ones too, where the augmentation begins with ResizedCrop."
 LOADING = threading.Lock()
-KEPT: WeakValueDictionary[tuple[str, str], OneSize] = WeakValueDictionary()  # trainings at the same time share their pictures
+KEPT: WeakValueDictionary[tuple[str, str], OnDevice] = WeakValueDictionary()  # trainings at the same time share their pictures
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Way:
     """What was chosen, and why."""
 
     path: Literal["plain", "sent", "decoded", "kept"]
-    kept: OneSize | None
+    kept: OnDevice | None
     batches: Batches
     note: str
 
@@ -118,12 +119,8 @@ def refuse_plain_parts(recipe: Recipe, place: Place, teacher: Teacher | None) ->
 
 def decoded_way(batches: TrainingBatches, place: Place) -> Way:
     """Files on their way to the device, which decodes them. Unfit where it cannot, or where there is nothing to decode."""
-    (first, *rest), preprocess, source = batches.augment.steps, batches.preprocess, batches.source
-    if not isinstance(first, ResizedCrop):
-        kind = type(first).__name__
-        raise Unfit(f"pictures that the device decodes are cropped first, by ResizedCrop, and here by {kind}. {OTHERWISE}")
-    size = preprocess.height, preprocess.width
-    part_of_pipeline(rest, MapSize(*size, len(preprocess.mean)), size)
+    preprocess, source = batches.preprocess, batches.source
+    cropped_first(batches.augment, preprocess, "decodes")
     if not decodes_on(place.device):
         raise Unfit(f"no JPEG can be decoded by {place.device} here: torchvision lacks what it takes. {OTHERWISE}")
     if all(plain_jpeg(source, index, preprocess.mode) is None for index in spots(len(source))):
@@ -131,12 +128,25 @@ def decoded_way(batches: TrainingBatches, place: Place) -> Way:
     return Way("decoded", None, EncodedBatches(batches), "")
 
 
+def cropped_first(augment: Augment, preprocess: Preprocess, does: str) -> ResizedCrop:
+    """The crop that brings pictures of several sizes to one, on a device that can do what comes behind it."""
+    first, *rest = augment.steps
+    if not isinstance(first, ResizedCrop):
+        kind = type(first).__name__
+        raise Unfit(
+            f"pictures of many sizes that the device {does} are cropped first, by ResizedCrop, and here by {kind}. {OTHERWISE}"
+        )
+    size = preprocess.height, preprocess.width
+    part_of_pipeline(rest, MapSize(*size, len(preprocess.mean)), size)
+    return first
+
+
 def kept_way(recipe: Recipe, source: Source, preprocess: Preprocess, place: Place, workers: int, progress: Progress) -> Way:
-    """All pictures on the device. Unfit where they differ in size, are too many, or need what only the host can do."""
-    height, width = one_size(source)
-    channels = len(preprocess.mean)
-    pipeline(recipe.data.augment, MapSize(height, width, channels), (preprocess.height, preprocess.width))
-    size, free = len(source) * channels * height * width, free_memory(place.device)
+    """All pictures on the device. Unfit where they are too many, or need what only the host can do."""
+    sizes = some_sizes(source)
+    refuse_sizes(recipe, set(sizes), preprocess)
+    pixels = sum(height * width for height, width in sizes) / len(sizes)
+    size, free = round(len(source) * len(preprocess.mean) * pixels), free_memory(place.device)
     if size > SHARE * free:
         raise Unfit(f"{gigabytes(size)} of pictures are more than {SHARE:.0%} of the {gigabytes(free)} that are free.")
     store = source
@@ -144,8 +154,7 @@ def kept_way(recipe: Recipe, source: Source, preprocess: Preprocess, place: Plac
         where = default_place(source.fingerprint(), preprocess.mode, None)
         store = open_or_build(source, where, mode=preprocess.mode, limit=None, workers=workers, progress=progress)
     assert isinstance(store, Store)
-    if store.same_size() is None:
-        raise Unfit(DIFFER)
+    refuse_sizes(recipe, {(int(high), int(wide)) for high, wide in zip(store.heights, store.widths, strict=True)}, preprocess)
     if store.unreadable and recipe.data.unreadable == "refused":
         first = next(iter(store.unreadable))
         raise DataError("cannot be read, and the recipe refuses such pictures (data.unreadable).", path=store.name(first))
@@ -157,31 +166,43 @@ def kept_way(recipe: Recipe, source: Source, preprocess: Preprocess, place: Plac
     return Way("kept", kept, batches, note)
 
 
-def shared(store: Store, place: Place) -> tuple[OneSize, str]:
+def refuse_sizes(recipe: Recipe, sizes: set[tuple[int, int]], preprocess: Preprocess) -> None:
+    """Pictures of such heights and widths that a device cannot augment, or that only who asks for it keeps there."""
+    largest = max(high for high, _ in sizes), max(wide for _, wide in sizes)
+    target = preprocess.height, preprocess.width
+    if len(sizes) == 1:
+        pipeline(recipe.data.augment, MapSize(*largest, len(preprocess.mean)), target)
+    elif recipe.path == "auto":
+        raise Unfit(DIFFER)
+    else:
+        refuse_large(cropped_first(recipe.data.augment, preprocess, "keeps"), largest, target)
+
+
+def shared(store: Store, place: Place) -> tuple[OnDevice, str]:
     """The pictures of a store on the device, where another training may have put them already."""
     where = str(store.file), str(place.device)
     with LOADING:
         if where in KEPT:
             return KEPT[where], f"all {gigabytes(store.bytes)} of pictures are on {place.device} already."
         kept, note = to_device(store, place.device)
-        if not isinstance(kept, OneSize):
+        if kept is None:
             raise Unfit(note)
         KEPT[where] = kept
         return kept, note
 
 
-def one_size(source: Source) -> tuple[int, int]:
-    """Height and width that some pictures, evenly spread, have in common."""
-    sizes = set()
+def some_sizes(source: Source) -> list[tuple[int, int]]:
+    """Height and width of some pictures, evenly spread."""
+    sizes = []
     for index in spots(len(source)):
         try:
-            sizes.add(source.picture(index).size)
+            width, height = source.picture(index).size
         except DataError:
             continue
-    if len(sizes) != 1:
-        raise Unfit(DIFFER if sizes else "the pictures that were tried cannot be read.")
-    width, height = sizes.pop()
-    return height, width
+        sizes.append((height, width))
+    if not sizes:
+        raise Unfit("the pictures that were tried cannot be read.")
+    return sizes
 
 
 def with_path(recipe: Recipe, way: Way) -> Recipe:

@@ -1,17 +1,19 @@
-"""Crops of pictures that differ in size, as one batch."""
+"""Crops of pictures that differ in size, as one batch: of pictures in a list, or of those that a device keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from frugalvit.data.augment import ResizedCrop
-from frugalvit.data.device.frame import boxes
-from frugalvit.data.device.resample import resampled, taps
+from frugalvit.data.device.frame import DeviceResizedCrop, boxes
+from frugalvit.data.device.resample import refuse_many_taps, resampled, taps
+from frugalvit.data.store_device import ManySizes
 
 AT_ONCE = 32  # pictures on canvases of one size: each has room for the largest of them
+PIXELS = 1 << 26  # of the canvases that are filled at once
 
 
 def resized_crops(spec: ResizedCrop, images: Sequence[Tensor], draws_BK: Tensor, target: tuple[int, int]) -> Tensor:
@@ -32,10 +34,45 @@ def crops(spec: ResizedCrop, images: Sequence[Tensor], draws_NK: Tensor, target:
     for image_CHW, place_CHW in zip(images, canvas_NCHW, strict=True):
         place_CHW[:, : image_CHW.shape[1], : image_CHW.shape[2]] = image_CHW
     device = draws_NK.device
-    top_N, left_N, high_N, wide_N = boxes(spec, draws_NK, on(heights, device), on(widths, device))
-    down = taps(top_N, high_N, max(heights), target[0], spec.interpolation)
-    across = taps(left_N, wide_N, max(widths), target[1], spec.interpolation)
+    return cropped(spec, canvas_NCHW, on(heights, device), on(widths, device), draws_NK, target)
+
+
+def cropped(
+    spec: ResizedCrop, canvas_NCHW: Tensor, height_N: Tensor, width_N: Tensor, draws_NK: Tensor, target: tuple[int, int]
+) -> Tensor:
+    """`DeviceResizedCrop` of pictures at the top left of canvases of one size."""
+    high, wide = canvas_NCHW.shape[2:]
+    top_N, left_N, high_N, wide_N = boxes(spec, draws_NK, height_N, width_N)
+    down = taps(top_N, high_N, high, target[0], spec.interpolation)
+    across = taps(left_N, wide_N, wide, target[1], spec.interpolation)
     return resampled(canvas_NCHW, down, across)
+
+
+class CropOfMany(nn.Module):
+    """`ResizedCrop` of pictures of several sizes that a device keeps, by their numbers. Draws: those of `DeviceResizedCrop`."""
+
+    draws = DeviceResizedCrop.draws
+
+    def __init__(self, spec: ResizedCrop, kept: ManySizes, target: tuple[int, int]):
+        super().__init__()
+        self.spec, self.kept, self.target = spec, kept, target
+        refuse_large(spec, kept.largest, target)
+        high, wide = kept.largest
+        self.at_once = max(1, min(AT_ONCE, PIXELS // (high * wide)))
+
+    def forward(self, index_B: Tensor, draws_BK: Tensor) -> Tensor:
+        parts = zip(index_B.split(self.at_once), draws_BK.split(self.at_once), strict=True)
+        return torch.cat([self.crops(index_N, draws_NK) for index_N, draws_NK in parts])
+
+    def crops(self, index_N: Tensor, draws_NK: Tensor) -> Tensor:
+        height_N, width_N = self.kept.height_N[index_N], self.kept.width_N[index_N]
+        return cropped(self.spec, self.kept.canvas_BCHW(index_N), height_N, width_N, draws_NK, self.target)
+
+
+def refuse_large(spec: ResizedCrop, largest: tuple[int, int], target: tuple[int, int]) -> None:
+    """Pictures that shrink by more than a captured step should spell out."""
+    for source, wanted in zip(largest, target, strict=True):
+        refuse_many_taps(source, wanted, spec.interpolation)
 
 
 def on(numbers: list[int], device: torch.device) -> Tensor:
