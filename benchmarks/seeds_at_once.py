@@ -136,8 +136,8 @@ def page(rows: list[dict[str, Any]]) -> str:
         "",
         "`python benchmarks/seeds_at_once.py`: images/s of all seeds together, the median of rounds; × is how many times those "
         "of one seed in the same round, the median (lowest to highest). Difference: the largest among seeds, of the mean "
-        "loss of their first steps, to the same training alone. Alone twice: the same between two trainings of each seed "
-        "alone, the noise of the device; empty where it was not measured.",
+        "loss of their first steps, to the same training alone, with all seeds at once. Alone twice: the same between two "
+        "trainings of each seed alone, the noise of the device; empty where it was not measured.",
         "",
         "| recipe | batch | seeds | images/s together | × one | difference, steps | alone twice, steps |",
         "|---|---:|---:|---:|---:|---:|---:|",
@@ -147,7 +147,8 @@ def page(rows: list[dict[str, Any]]) -> str:
         for count, rates in row["images_per_second"].items():
             times = [rate / one for rate, one in zip(rates, ones, strict=True)]
             spread = f"{statistics.median(times):.2f} ({min(times):.2f} to {max(times):.2f})" if count != "1" else ""
-            differences = (row["largest_difference"], row.get("largest_difference_alone")) if count != "1" else (None, None)
+            all_seeds = count == max(row["images_per_second"], key=int)  # only then were losses compared
+            differences = (row["largest_difference"], row.get("largest_difference_alone")) if all_seeds else (None, None)
             cells = [f"`{row['item']}`", row["batch"], count, f"{statistics.median(rates):,.0f}", spread]
             cells += [compared(one, row["check"]) for one in differences]
             lines.append(f"| {' | '.join(map(str, cells))} |")
