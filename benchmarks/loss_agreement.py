@@ -3,11 +3,13 @@
     python benchmarks/loss_agreement.py [MODEL:BATCH | FAMILY:ADD:BATCH ...] [--ways all] [--steps 200] [--data CIFAR]
 
 All ways begin with the same weights and see the same pictures, draws and learning rates (fused AdamW, 5e-4 after a warm-up).
-MODEL:BATCH trains a model by name on synthetic pictures whose class shows in a coarse pattern. FAMILY:ADD:BATCH is the recipe
-`small.cifar10`, `vit:spt+lsa:128` for one, with its augmentation on the device (path=kept), on the arrays in CIFAR or else on
-synthetic pictures. The ways:
+MODEL:BATCH trains a model by name on synthetic pictures whose class shows in a coarse pattern, under noise that is drawn anew
+every step (`--noise`), so that it cannot know them by heart and stop learning before the steps end. FAMILY:ADD:BATCH is the
+recipe `small.cifar10`, `vit:spt+lsa:128` for one, with its augmentation on the device (path=kept), on the arrays in CIFAR or
+else on synthetic pictures. The ways:
 
 - plain: autocast to bf16, none of our Triton kernels, nothing compiled. What the others are compared with;
+- again: plain a second time, for sums whose order the device does not keep;
 - fp32: the same without autocast and TF32. Its distance from plain is what bf16 does, and the yardstick of all others;
 - kernels: as plain with our kernels, which is what runs by default;
 - compiled: that by torch.compile;
@@ -73,6 +75,7 @@ class Way:
 
 WAYS = {
     "plain": Way(kernels=False),
+    "again": Way(kernels=False),
     "fp32": Way("fp32", kernels=False),
     "kernels": Way(),
     "compiled": Way(compiled=True),
@@ -118,8 +121,8 @@ def without_kernels(module: nn.Module) -> None:
             part.summed = False
 
 
-def model_losses(name: str, batch: int, way: Way, source: Arrays, place: Place, steps: int) -> list[float]:
-    """Of a model by name, whose pictures come in turn, as they are."""
+def model_losses(name: str, batch: int, way: Way, source: Arrays, place: Place, steps: int, noise: float) -> list[float]:
+    """Of a model by name, whose pictures come in turn, under noise that is new in every step."""
     device = place.device
     module = frugalvit.model(name, classes=CLASSES, drop_path=0.1).build(seed=SEED).to(device).train()
     module.stream = place.stream
@@ -136,6 +139,8 @@ def model_losses(name: str, batch: int, way: Way, source: Arrays, place: Place, 
             group["lr"] = schedule.lr(step, RATE, clock)
         index_B = (torch.arange(batch, device=device) + step * batch) % len(label_N)
         image_BCHW = normalize(image_NCHW[index_B], (0.5,) * image_NCHW.shape[1], (0.25,) * image_NCHW.shape[1])
+        draw = torch_generator(device, SEED, step, Stream.AUGMENT)
+        image_BCHW = image_BCHW + noise * torch.randn(image_BCHW.shape, generator=draw, device=device)
         draws_RB = module.random_draws(batch, torch_generator(device, SEED, step, Stream.DEPTH))
         with place.autocast():
             loss = cross_entropy(forward(image_BCHW, draws_RB)["class"], label_N[index_B], label_smoothing=0.1)
@@ -170,8 +175,10 @@ def recipe_losses(family: str, add: str, batch: int, way: Way, source: Source, p
     return losses
 
 
-def losses_of(model: str, batch: int, name: str, source: Any, device: torch.device, steps: int) -> list[float]:
-    way = WAYS[name]
+def losses_of(
+    model: str, batch: int, name: str, source: Any, device: torch.device, arguments: argparse.Namespace
+) -> list[float]:
+    way, steps = WAYS[name], arguments.steps
     if device.type != "cuda" and way.captured:
         raise Unfit("graphs need CUDA")
     if device.type != "cuda" and name == "kernels":
@@ -181,7 +188,7 @@ def losses_of(model: str, batch: int, name: str, source: Any, device: torch.devi
     if ":" in model:
         family, add = model.split(":")
         return recipe_losses(family, add, batch, way, source, place, steps)
-    return model_losses(model, batch, way, source, place, steps)
+    return model_losses(model, batch, way, source, place, steps, arguments.noise)
 
 
 # ------------------------------------------------------------------------------------------------ the comparison
@@ -199,7 +206,7 @@ def compare(item: str, arguments: argparse.Namespace, device: torch.device) -> t
             continue
         began = time.perf_counter()
         try:
-            curves[name] = losses_of(model, int(batch), name, source, device, arguments.steps)
+            curves[name] = losses_of(model, int(batch), name, source, device, arguments)
         except Unfit as error:
             skipped[name] = str(error)
         spent[name] = time.perf_counter() - began
@@ -210,6 +217,7 @@ def compare(item: str, arguments: argparse.Namespace, device: torch.device) -> t
         "batch": int(batch),
         "steps": arguments.steps,
         "pictures": len(source),
+        "noise": None if ":" in model else arguments.noise,
         "ways": {
             name: {
                 "first": round(statistics.fmean(losses[:tenth]), 5),
@@ -294,7 +302,8 @@ def page(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         where = row["where"]
         missing = "; ".join(f"{name}: {why}" for name, why in row["skipped"].items()) or "none"
-        cells = [row["model"], str(row["batch"]), str(row["steps"]), f"{row['pictures']:,} {where['data']}", missing]
+        noisy = f", noise of {row['noise']:g} anew every step" if row.get("noise") else ""
+        cells = [row["model"], str(row["batch"]), str(row["steps"]), f"{row['pictures']:,} {where['data']}{noisy}", missing]
         lines.append(f"| {' | '.join([*cells, where['device'], where['torch'], where['commit']])} |")
     return "\n".join(lines) + "\n"
 
@@ -315,6 +324,9 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--pictures", type=int, default=2048, help="synthetic ones")
+    parser.add_argument(
+        "--noise", type=float, default=4.0, help="added to the normalized pictures of models by name; its deviation"
+    )
     parser.add_argument("--data", type=Path, help="arrays for small.cifar10")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--commit", default=short_commit())
