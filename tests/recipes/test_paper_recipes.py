@@ -34,7 +34,6 @@ from frugalvit.nn.tokenizer import ShiftedPatches
 from frugalvit.objective.loss import CrossEntropy, SigmoidCrossEntropy
 from frugalvit.recipes import augreg, cait, convit, deit, small, vit
 from frugalvit.recipes.find import recipe
-from frugalvit.recipes.pyramid import grid_of
 from frugalvit.spec import swap
 from frugalvit.training.devices import place_for
 from frugalvit.training.duration import Epochs, Fraction, Steps
@@ -295,29 +294,6 @@ def test_a_papers_page_names_files_and_recipes_that_exist(page: str) -> None:
         family, _, name = word.partition(".")
         if family in ("cait", "convit", "small", "augreg") and name.isidentifier() and name not in ("py", "md"):
             recipe(word)
-
-
-@pytest.mark.parametrize("image", [*range(28, 97, 7), 32, 48, 64, 96])
-def test_our_own_small_recipe_fits_any_picture_of_28_to_96_pixels(image: int) -> None:
-    made = recipe("small.best_cifar10", f"image={image}", "dim=32", "heads=4", "depth=2")
-    with torch.device("meta"):
-        module = replace(made.model, classes=10).build()
-    side, fine = made.model.image.height, module.shapes[0].height
-    assert abs(side - image) <= image / 7 and fine in (12, 16, 20) and side % fine == 0
-
-
-@pytest.mark.parametrize(
-    ("image", "halves", "side", "patch"),
-    [(28, 1, 28, 4), (31, 1, 32, 4), (50, 1, 50, 5), (28, 2, 32, 4), (32, 2, 32, 4), (50, 2, 48, 6), (60, 2, 60, 6)],
-)
-def test_a_grid_is_near_eight_by_eight_and_can_be_halved(image: int, halves: int, side: int, patch: int) -> None:
-    assert grid_of(image, halves, halves) == (side, patch)
-
-
-@pytest.mark.parametrize("image", [27, 97])
-def test_our_own_small_recipe_refuses_other_pictures(image: int) -> None:
-    with pytest.raises(SpecError, match="Use 28 to 96"):
-        recipe("small.best_cifar10", f"image={image}")
 
 
 def test_our_own_small_recipe_takes_parts_of_other_papers() -> None:

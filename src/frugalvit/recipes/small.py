@@ -4,11 +4,12 @@
 permutations each, which its release calls repeated augmentation, so they are 300 passes, and 10 epochs of warm-up are 30.
 The paper reports the best epoch's accuracy on the test pictures; here they are measured once, at the end, unless
 `data.validate=test` asks for its way. Deviation: products in bf16 on a GPU that has it; `precision=fp32` is the paper's.
+The paper has pictures of 32 and 64 pixels; `image` takes others, on the same grids (`SIDES`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from frugalvit.data.augment import Augment, Flip, PadCrop
@@ -54,15 +55,30 @@ POLICIES: dict[Policy, AugmentStep] = {
     "trivialaugment": TrivialAugment(),
     "randaugment": RandAugment(),
 }
+# grids of 8 x 8 patches, or at first of 16 x 16, tile these; soft splits halve evenly down to 8 x 8 from 32 and 64 alone
+SIDES: dict[Family, Sequence[int]] = {
+    "vit": range(32, 97, 8),
+    "cait": range(32, 97, 8),
+    "pit": range(32, 97, 16),
+    "swin": range(32, 97, 16),
+    "t2t": (32, 64),
+}
 LR: dict[Family, float] = {"vit": 3e-3, "cait": 1e-3, "pit": 1e-3, "swin": 1e-3, "t2t": 1e-3}
 
 
 def chosen(model: Family, add: Added, image: int, classes: int, drop_path: float) -> Model:
-    """A model of the paper, with what it adds."""
-    spec = FAMILIES[model](image=image, classes=classes, drop_path=drop_path)
+    """A model of the paper, with what it adds, at the one of its sides that is nearest to `image`, in doubt the larger."""
+    refuse_image(image)
+    side = min(SIDES[model], key=lambda one: (abs(one - image), -one))
+    spec = FAMILIES[model](image=side, classes=classes, drop_path=drop_path)
     for change in ADDED[add]:
         spec = change(spec)
     return spec
+
+
+def refuse_image(image: int) -> None:
+    if not 28 <= image <= 96:
+        raise SpecError(f"{image} pixels. Use 28 to 96; for other pictures see `frugalvit advise`.", path="image")
 
 
 def protocol(
@@ -97,6 +113,7 @@ def cifar10(
     *,
     model: Family = "vit",
     add: Added = "none",
+    image: int = 32,
     passes: int = 300,
     batch: int = 128,
     lr: float | None = None,
@@ -107,9 +124,13 @@ def cifar10(
     frugalvit train small.cifar10 model=vit add=spt+lsa --data DOWNLOADS --out runs/sl_vit
     The paper, top-1 plain -> with both: ViT 93.58 -> 94.53, CaiT 94.91 -> 95.81, PiT 94.24 -> 95.88, Swin 94.46 -> 95.93,
     T2T 95.30 -> 95.57; ours: docs/results/small_table.md. The rate is 3e-3 for ViT, 1e-3 for others unless `lr` is given.
+    Other pictures, of 28 to 96 pixels: `image=48 model.classes=none data.dataset=...` and their mean and std. Grids stay as
+    published, 8 x 8 patches in ViT, CaiT and T2T, at first 16 x 16 in PiT and Swin, and patches grow. Pictures are resized to
+    the nearest side with such a grid, in doubt the larger: a multiple of 8 for ViT and CaiT (by up to a seventh), of 16 for PiT
+    and Swin (a fifth), 32 or 64 for T2T, whose soft splits halve (a third).
     """
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-    spec = chosen(model, add, 32, 10, drop_path)
+    spec = chosen(model, add, image, 10, drop_path)
     return protocol(spec, Cifar10(holdout=0.0), "cifar10", mean, std, LR[model] if lr is None else lr, passes, batch)
 
 
@@ -137,15 +158,15 @@ def best_cifar10(
 
     frugalvit train small.best_cifar10 precision=bf16_stream data.dataset.holdout=0.0 --data DOWNLOADS --out runs/best
     On CIFAR-10: 97.25 ± 0.05 of the test pictures (n = 3), in 492 seconds of one H200 at most: docs/results/headline.md.
-    `depth` blocks on a grid of 8 x 8 patches or nearly, with SPT and LSA; `early` ones before them on a grid twice as fine and
-    at half the width, `late` ones behind on a grid half as fine and at twice the width, a PiT or a Swin in outline. Chosen on
-    held-out training pictures: docs/results/best_cifar10_search.md. Where no such grid fits, pictures are resized, by up to a
-    seventh: those of 28 pixels to 32, of 54 to 48.
+    `depth` blocks on a grid of 8 x 8 patches, with SPT and LSA; `early` ones before them on a grid twice as fine and at half
+    the width, `late` ones behind on a grid half as fine and at twice the width, a PiT or a Swin in outline. Chosen on held-out
+    training pictures: docs/results/best_cifar10_search.md. All pictures have the same grid, and so the same compute within 3 %:
+    each is resized to the nearest of 32, 48, 64, 80 and 96 pixels, by up to a fifth: one of 28 to 32, one of 40 to 48. Without
+    `late` ones grids of 7 x 7 and 9 x 9 fit too, and with them more sides.
     The first `local` of all blocks have ConViT's gated positions. `mixed` is the share of batches that are mixed.
     `early=0 late=0 depth=9 dim=256 heads=8` is a plain ViT. Other data: `data.dataset=...` and its mean and std.
     """
-    if not 28 <= image <= 96:
-        raise SpecError(f"{image} pixels. Use 28 to 96; for other pictures see `frugalvit advise`.", path="image")
+    refuse_image(image)
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
     spec = pyramid(image, dim, heads, early, depth, late, mlp_ratio, drop_path)
     for change in ADDED[add]:
@@ -178,6 +199,7 @@ def cifar100(
     *,
     model: Family = "vit",
     add: Added = "none",
+    image: int = 32,
     passes: int = 300,
     batch: int = 128,
     lr: float | None = None,
@@ -187,10 +209,10 @@ def cifar100(
 
     frugalvit train small.cifar100 model=swin add=spt+lsa --data DOWNLOADS --out runs/sl_swin
     The paper, top-1 plain -> with both: ViT 73.81 -> 76.92, CaiT 76.89 -> 80.32, PiT 74.99 -> 79.00, Swin 76.87 -> 79.99,
-    T2T 77.00 -> 77.36; ViT with LSA alone 74.87, with SPT alone 76.29. Not run here.
+    T2T 77.00 -> 77.36; ViT with LSA alone 74.87, with SPT alone 76.29. Not run here. `image`: as of small.cifar10.
     """
     mean, std = (0.5070, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
-    spec = chosen(model, add, 32, 100, drop_path)
+    spec = chosen(model, add, image, 100, drop_path)
     return protocol(spec, Cifar100(holdout=0.0), "cifar10", mean, std, LR[model] if lr is None else lr, passes, batch)
 
 
@@ -198,6 +220,7 @@ def svhn(
     *,
     model: Family = "vit",
     add: Added = "none",
+    image: int = 32,
     passes: int = 300,
     batch: int = 128,
     lr: float | None = None,
@@ -207,10 +230,10 @@ def svhn(
 
     frugalvit train small.svhn model=cait add=spt+lsa --data DOWNLOADS --out runs/sl_cait
     The paper, top-1 plain -> with both: ViT 97.82 -> 97.79, CaiT 98.13 -> 98.28, PiT 97.83 -> 97.93, Swin 97.72 -> 97.92,
-    T2T 97.90 -> 97.91. Not run here.
+    T2T 97.90 -> 97.91. Not run here. `image`: as of small.cifar10.
     """
     mean, std = (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)
-    spec = chosen(model, add, 32, 10, drop_path)
+    spec = chosen(model, add, image, 10, drop_path)
     return protocol(spec, Svhn(holdout=0.0), "svhn", mean, std, LR[model] if lr is None else lr, passes, batch)
 
 
@@ -218,6 +241,7 @@ def tiny_imagenet(
     *,
     model: Family = "vit",
     add: Added = "none",
+    image: int = 64,
     passes: int = 300,
     batch: int = 128,
     lr: float | None = None,
@@ -227,8 +251,8 @@ def tiny_imagenet(
 
     frugalvit train small.tiny_imagenet model=pit add=spt+lsa --data TINY --out runs/sl_pit
     The paper, top-1 plain -> with both: ViT 57.07 -> 61.07, CaiT 64.37 -> 67.18, PiT 60.25 -> 62.91, Swin 60.87 -> 64.95,
-    T2T 60.57 -> 61.83; ViT with LSA alone 58.50, with SPT alone 60.67. Not run here.
+    T2T 60.57 -> 61.83; ViT with LSA alone 58.50, with SPT alone 60.67. Not run here. `image`: as of small.cifar10.
     """
     mean, std = (0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)
-    spec = chosen(model, add, 64, 200, drop_path)
+    spec = chosen(model, add, image, 200, drop_path)
     return protocol(spec, TinyImageNet(), "imagenet", mean, std, LR[model] if lr is None else lr, passes, batch)

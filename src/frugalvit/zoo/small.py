@@ -2,7 +2,8 @@
 
 Each has the quirks of that paper's code as values in its slots: Xavier and N(0, 1) initializations, class attention that
 does not see the class token, a pooling of two convolutions, a second skip in T2T (docs/papers/spt_lsa.md). What the paper
-adds to them, `with_spt` and `with_lsa`, stands in change.py.
+adds to them, `with_spt` and `with_lsa`, stands in change.py. At other sides a patch is a whole number of pixels, and a grid
+may be larger than at these two; `recipes/small.py` has the sides that leave it the same.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def small_vit(
     mlp_ratio: float = 2.0,
     drop_path: float = 0.0,
 ) -> Model:
-    """Lee et al.'s ViT: 8 x 8 patches of any picture, narrow heads, an MLP of twice the width; drop_path=0.1 in training."""
+    """Lee et al.'s ViT: 8 x 8 patches, narrow heads, an MLP of twice the width; drop_path=0.1 in training."""
     attention = Attention(heads, linear=XAVIER, query=JOINED, key=JOINED, value=JOINED)
     blocks = even(Block(attention, Mlp(mlp_ratio, linear=XAVIER), NORM), depth, drop_path)
     return Model(
