@@ -99,9 +99,9 @@ def rewritten(metadata: dict[str, str] | None = None, tensors: dict[str, Any] | 
         ({"more": "x"}, {}, "metadata"),
         ({"program": '{"a": 1, "a": 2}'}, {}, "a repeated name"),
         ({"program": "[1]"}, {}, "no JSON object"),
-        ({}, {"t0": {"dtype": "F32", "shape": [5], "data_offsets": [4, 24]}}, "do not lie"),
-        ({}, {"t0": {"dtype": "F32", "shape": [4], "data_offsets": [0, 20]}}, "do not lie"),
-        ({}, {"t0": {"dtype": "I8", "shape": [20], "data_offsets": [0, 20]}}, "do not lie"),
+        ({}, {"t0": {"dtype": "F32", "shape": [5], "data_offsets": [4, 24]}}, r"t0: begins at byte 4 and not at 0"),
+        ({}, {"t0": {"dtype": "F32", "shape": [4], "data_offsets": [0, 20]}}, r"t0.data_offsets: .* does not lie at 0 to 20"),
+        ({}, {"t0": {"dtype": "I8", "shape": [20], "data_offsets": [0, 20]}}, r"t0.dtype: numbers of the type 'I8'"),
     ],
 )
 def test_what_the_format_does_not_say_is_refused(metadata: dict[str, str], tensors: dict[str, Any], problem: str) -> None:

@@ -19,7 +19,7 @@ from frugalvit.deploy.classifier import Prediction, is_many, named
 from frugalvit.deploy.packed_file import ENDING, begins_packed, read_packed, read_program, refuse_missing
 from frugalvit.deploy.packed_frame import preprocess_of
 from frugalvit.deploy.simulated import Simulation
-from frugalvit.errors import DataError, SpecError, WeightsError
+from frugalvit.errors import DataError, SpecError, WeightsError, at
 
 MODULE = "frugalvit.deploy._native"
 THREADS = "FRUGALVIT_THREADS"
@@ -81,6 +81,12 @@ def opened_by(module: Any, path: Path, threads: int) -> Any:
         raise WeightsError(f"{error}.", path=str(path)) from error
 
 
+def simulated(path: Path) -> Simulation:
+    packed = read_packed(path)
+    with at(str(path)):
+        return Simulation(packed)
+
+
 class PackedClassifier:
     """A packed file that answers as the `Classifier` it was made of."""
 
@@ -89,7 +95,7 @@ class PackedClassifier:
         self.made_of = path.absolute(), threads
         module = runtime()
         self.native: Any | None = None if module is None else opened_by(module, path, threads)
-        self.simulation = Simulation(read_packed(path)) if self.native is None else None
+        self.simulation = simulated(path) if self.native is None else None
         self.program = read_program(path)
         self.preprocess = preprocess_of(self.program["image"], str(path))
         classes = self.program["buffers"][self.program["logits"]][1]

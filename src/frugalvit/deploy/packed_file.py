@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from frugalvit.deploy.fields import Fields
 from frugalvit.errors import WeightsError, at
 
 ENDING = ".fvit"
 TYPES = {"U64": "<u8", "F32": "<f4", "F16": "<f2"}
 NAMES = {kind: name for name, kind in TYPES.items()}
 METADATA = {"format", "version", "checksum", "program"}
-LONGEST_HEADER = 16 << 20
+LONGEST_HEADER, LARGEST_TENSOR, LARGEST_FILE = 16 << 20, 1 << 28, 1 << 30  # bytes
+MOST_VALUES, DEEPEST = 1 << 20, 16  # of a JSON document
+EXACT = 1 << 53  # whole numbers up to this are exact in 64 bits
 CHECKSUM = b'"checksum":"'
 
 Step = dict[str, Any]
@@ -84,6 +88,10 @@ def read_packed(path: Path) -> Packed:
     """The program and the tensors of a file, its checksum tried."""
     refuse_missing(path)
     with at(str(path)):
+        if (size := path.stat().st_size) > LARGEST_FILE:
+            raise WeightsError(
+                f"{size} bytes are no packed model: it has at most {LARGEST_FILE}. `frugalvit pack RUN` writes one."
+            )
         return decoded(path.read_bytes())
 
 
@@ -111,7 +119,7 @@ def refuse_missing(path: Path) -> None:
 
 
 def decoded(whole: bytes) -> Packed:
-    """The inverse of `encoded`. What the steps say is tried when they run."""
+    """The inverse of `encoded`. Whether the program is as the format says, whoever runs it tries."""
     size = int.from_bytes(whole[:8], "little")
     if len(whole) < 8 or size > min(LONGEST_HEADER, len(whole) - 8):
         raise WeightsError("not a packed model, or a part of one. `frugalvit pack RUN` writes one.")
@@ -144,12 +152,37 @@ def parsed(text: bytes, what: str) -> dict[str, Any]:
         return dict(pairs)
 
     try:
-        found = json.loads(text, object_pairs_hook=once)
+        found = json.loads(
+            text.decode(), object_pairs_hook=once, parse_int=number, parse_float=number, parse_constant=refuse_constant
+        )
+        if values(found, 0) > MOST_VALUES:
+            raise ValueError(f"more than {MOST_VALUES} values")
+        json.dumps(found, ensure_ascii=False).encode()  # fails where a text has half of a surrogate pair
     except (ValueError, RecursionError) as error:
-        raise WeightsError(f"{what} is not JSON ({error}).") from error
+        raise WeightsError(f"{what} is not JSON as the format has it ({error}).") from error
     if not isinstance(found, dict):
         raise WeightsError(f"{what} is no JSON object.")
     return found
+
+
+def values(tree: Any, level: int) -> int:
+    """How many values a document has, each list and object counted as well."""
+    if level > DEEPEST:
+        raise ValueError(f"more than {DEEPEST} levels")
+    inner = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
+    return 1 + sum(values(one, level + 1) for one in inner)
+
+
+def number(text: str) -> float:
+    """In 64 bits, as the runtime reads it; an `int` where it is whole, however it is written."""
+    value = float(text)
+    if not math.isfinite(value) or (value == 0 and text.lower().partition("e")[0].strip("-0.")):
+        raise ValueError(f"the number {text[:20]} is out of range")
+    return int(value) if value.is_integer() and abs(value) <= EXACT else value
+
+
+def refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is no number")
 
 
 def refuse_damage(whole: bytes, stated: str) -> None:
@@ -160,16 +193,32 @@ def refuse_damage(whole: bytes, stated: str) -> None:
 
 
 def tensors_of(header: dict[str, Any], data: bytes) -> dict[str, np.ndarray]:
+    places = {name: place_of(name, entry, len(data)) for name, entry in header.items()}
     found, covered = {}, 0
-    try:
-        for name, entry in sorted(header.items(), key=lambda pair: pair[1]["data_offsets"]):
-            begin, end = entry["data_offsets"]
-            if begin != covered or end > len(data) or set(entry) != {"dtype", "shape", "data_offsets"}:
-                raise ValueError(f"bytes {begin} to {end}")
-            found[name] = np.frombuffer(data[begin:end], TYPES[entry["dtype"]]).reshape(entry["shape"])
-            covered = end
-    except (ValueError, KeyError, TypeError) as error:
-        raise WeightsError(f"its tensors do not lie as the format says ({error}).") from error
+    for name, (begin, end) in sorted(places.items(), key=lambda pair: pair[1]):
+        if begin != covered:
+            raise WeightsError(f"begins at byte {begin} and not at {covered}. Leave no gaps or overlaps.", path=name)
+        entry = header[name]
+        found[name] = np.frombuffer(data[begin:end], TYPES[entry["dtype"]]).reshape(entry["shape"])
+        covered = end
     if covered != len(data):
         raise WeightsError("there are bytes after the last tensor.")
     return found
+
+
+def place_of(name: str, entry: Any, length: int) -> tuple[int, int]:
+    """Where a tensor begins and ends in data of so many bytes, which must be what its type and shape need."""
+    fields = Fields(entry, name)
+    kind, shape, offsets = fields.text("dtype"), fields.items("shape"), fields.items("data_offsets")
+    fields.done()
+    if kind not in TYPES:
+        fields.refuse(f"numbers of the type '{kind}' are unknown. Use {', '.join(TYPES)}.", "dtype")
+    size = np.dtype(TYPES[kind]).itemsize
+    for place, side in enumerate(shape):
+        size *= fields.whole_of(side, f"shape[{place}]", 1, LARGEST_TENSOR // size)
+    if len(offsets) != 2:
+        fields.refuse(f"{len(offsets)} numbers. Use [begin, end].", "data_offsets")
+    begin, end = (fields.whole_of(one, f"data_offsets[{place}]", 0, length) for place, one in enumerate(offsets))
+    if end - begin != size:
+        fields.refuse(f"{kind} {shape} does not lie at {begin} to {end}. It takes {size} bytes.", "data_offsets")
+    return begin, end

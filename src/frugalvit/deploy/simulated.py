@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from frugalvit.deploy.fitting import refuse_misfit
 from frugalvit.deploy.multiply_add import CACHED, fma, rounded_sum
 from frugalvit.deploy.packed_file import Packed, Step, signs_of
-from frugalvit.errors import WeightsError
 
 Buffers = dict[str, Tensor]  # x_BND by name
 Watch = Callable[[int, str, Tensor], None]  # (number of the step, name of its bits, bits): −1 is true, and so is attended
@@ -23,9 +23,10 @@ AT_ONCE = 1 << 22  # numbers of the widest step that are computed at a time
 
 
 class Simulation:
-    """Runs a packed program. `watch`, where given, sees every bit that is decided."""
+    """Runs a packed program, if it is as the format says. `watch`, where given, sees every bit that is decided."""
 
     def __init__(self, packed: Packed):
+        refuse_misfit(packed)
         self.packed = packed
         self.kinds: dict[str, Callable[[Step, Buffers], Tensor]] = {
             "affine": lambda step, buffers: self.affine(step, buffers[step["from"]]),
@@ -80,8 +81,6 @@ class Simulation:
     def run(self, step: Step, buffers: Buffers, pixels_BHWC: Tensor) -> Tensor:
         """What a step leaves in its buffer."""
         if step["kind"] not in ("tokens", "patches"):
-            if step["kind"] not in self.kinds:
-                raise WeightsError(f"a step of the kind '{step['kind']}' is unknown.", path=f"steps[{self.number}]")
             return self.kinds[step["kind"]](step, buffers)
         if step["kind"] == "tokens":
             rows_BND = self.tensor(step["value"]).expand(len(pixels_BHWC), -1, -1)
