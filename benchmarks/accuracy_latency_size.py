@@ -5,8 +5,9 @@
 A run of a binary model has two rows: PyTorch in fp32, and the packed file in the one-bit runtime. Any other has PyTorch in
 fp32, ONNX Runtime in fp32 and OpenVINO in int8, its ranges taken from training pictures. Accuracy is top-1 on the run's own
 data, one picture at a time, as the runtime itself answers. Latency is that of one picture of the model's size, all rows of all
-runs in turns. Size is that of what the runtime reads. A runtime that is not installed has no row. Results are kept by CPU: a
-run on another machine adds its table. The split is held in memory: say --limit where it is large.
+runs in turns. Size is that of what the runtime reads. A runtime that is not installed has no row. Results are kept by CPU and
+the widest kernels that it has: a run on another machine adds its table. The split is held in memory: say --limit where it is
+large.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from frugalvit.report.environment import short_commit
 from frugalvit.training.devices import place_for
 from frugalvit.training.evaluate import Framed, measures
 from kept import Kept
+from machine import key, machine_here, title
 from script import started
 
 CALIBRATION = 300  # training pictures, NNCF's own number
@@ -91,8 +93,6 @@ def contestants(run: Path, arguments: argparse.Namespace, folder: Path, missing:
     file = folder / "model.fvit"
     if packed_into(file, classifier, name):
         model = load_packed(file, arguments.threads)
-        if model.simulated:
-            sys.exit("the one-bit runtime is not built: see benchmarks/packed_latency.py")
         yield Contestant(
             name,
             f"packed, one bit ({model.kernels})",
@@ -161,7 +161,7 @@ def page(machines: list[dict[str, Any]]) -> str:
         versions = ", ".join(f"{name} {version}" for name, version in machine["packages"].items() if version)
         missing = "".join(f" {runtime}: {why}." for runtime, why in machine["missing"].items())
         threads = f"{machine['threads']} thread{'s' if machine['threads'] > 1 else ''}"
-        lines += ["", f"## {machine['cpu']}", "", f"{threads}, {versions}, commit {machine['commit']}.{missing}", ""]
+        lines += ["", f"## {title(machine)}", "", f"{threads}, {versions}, commit {machine['commit']}.{missing}", ""]
         lines += [
             "| run | runtime | data | seed | n | top-1, % | ms | fastest | MB |",
             "|---|---|---|---:|---:|---:|---:|---:|---:|",
@@ -186,12 +186,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    where, missing = environment(), {}
+    where, missing, machine = environment(), {}, machine_here()
     with tempfile.TemporaryDirectory() as folder:
         rows = measured(arguments, Path(folder), missing)
-    machine = {"cpu": where["device_name"], "threads": arguments.threads, "packages": where["packages"]}
+    machine |= {"threads": arguments.threads, "packages": where["packages"]}
     machine |= {"commit": arguments.commit, "missing": missing, "rows": rows}
-    print(Kept(arguments.out, "accuracy_latency_size", lambda one: one["cpu"], page, what="machines").add(machine))
+    print(Kept(arguments.out, "accuracy_latency_size", key, page, what="machines").add(machine))
 
 
 if __name__ == "__main__":

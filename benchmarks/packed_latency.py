@@ -6,7 +6,8 @@
 The first command is for a machine where the package is not installed. A setting is THREADSxBATCH. Weights are random: speed
 does not depend on them. Peers get normalized tensors; the packed models get 8-bit pixels of their size, or a decoded photograph
 of 500 x 375, which they resize, cut and normalize themselves. A runtime that is not installed has no row
-(pip install 'frugalvit[bench]'). Results are kept by CPU: a run on another machine adds its tables.
+(pip install 'frugalvit[bench]'). Results are kept by CPU and the widest kernels that it has: a run on another machine adds its
+tables.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from frugalvit.deploy.native import MOST_THREADS, load_packed
 from frugalvit.deploy.pack import packed_model
 from frugalvit.deploy.packed_file import encoded
 from frugalvit.errors import WeightsError
-from frugalvit.measure.latency import device_name
 from frugalvit.measure.peers import RUNTIMES, Missing, PeerFiles, limited, pytorch
 from frugalvit.measure.turns import Times, in_turns, over
 from frugalvit.report.environment import short_commit, version
 from kept import Kept
+from machine import kernels, key, machine_here, title
 from script import started
 
 PACKED = {
@@ -79,22 +80,15 @@ def written(names: dict[str, str], folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def packed_ways(file: Path, short: str, threads: int, batch: int, kernels: tuple[str, ...]) -> Iterator[tuple[str, Way]]:
+def packed_ways(file: Path, short: str, threads: int, batch: int, sets: tuple[str, ...]) -> Iterator[tuple[str, Way]]:
     """By each set of kernels that this CPU has; the one that it would choose comes last."""
     generator = np.random.default_rng(0)
-    before = os.environ.get("FRUGALVIT_KERNEL")
-    for name in kernels:
-        os.environ["FRUGALVIT_KERNEL"] = name
+    for name in sets:
         try:
-            model = load_packed(file, threads)
+            with kernels(name):
+                model = load_packed(file, threads)
         except WeightsError:
             continue
-        finally:
-            os.environ.pop("FRUGALVIT_KERNEL")
-            if before is not None:
-                os.environ["FRUGALVIT_KERNEL"] = before
-        if model.simulated:
-            sys.exit("the one-bit runtime is not built: see the commands at the top of this script")
         image_BHWC = generator.integers(0, 256, (batch, *model.image), dtype=np.uint8)
         yield f"{short}, {name}, pixels", partial(model.logits, image_BHWC)
         if batch == 1:
@@ -213,7 +207,7 @@ def page(machines: list[dict[str, Any]]) -> str:
         "noise. A + behind a commit: with changes not yet committed.",
     ]
     for machine in machines:
-        lines += ["", f"## {machine['cpu']}", "", machine_line(machine), ""]
+        lines += ["", f"## {title(machine)}", "", machine_line(machine), ""]
         cells = [
             [row["model"], row["in"], row["threads"], row["batch"], row["ms"], row["peer"], row["peer_ms"], row["ratio"]]
             for row in machine["requirements"]
@@ -277,10 +271,11 @@ def main() -> None:
     parser.add_argument("--commit", default=short_commit())
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
-    machine: dict[str, Any] = {"cpu": device_name(torch.device("cpu")), "cpus": os.cpu_count()}
+    with kernels(""):
+        machine: dict[str, Any] = {**machine_here(), "cpus": os.cpu_count()}
     machine["packages"] = {name: version(name) for name in PACKAGES} | limited()
     machine |= {"commit": arguments.commit, "rounds": arguments.rounds, "missing": {}, "settings": [], "requirements": []}
-    kept = Kept(arguments.out, "packed_latency", lambda one: one["cpu"], page, what="machines")
+    kept = Kept(arguments.out, "packed_latency", key, page, what="machines")
     text = ""
     with tempfile.TemporaryDirectory() as folder:
         for _ in measure(arguments, Path(folder), machine):

@@ -26,6 +26,7 @@ from frugalvit.deploy.memory import packed_memory
 from frugalvit.deploy.pack import packed_model
 from frugalvit.deploy.packed_file import encoded
 from frugalvit.measure import peers, turns
+from frugalvit.measure.latency import device_name
 from frugalvit.measure.turns import Times, in_turns, over
 from frugalvit.nn.model import Model
 
@@ -243,6 +244,8 @@ def test_a_report_is_written_and_shown(packed: Path, tmp_path: Path) -> None:
     page = out.read_text()
     assert page.startswith("# toy, packed\n") and "1 thread, " in page and "batch 3; file of " in page
     assert "| packed, pixels of 16 x 16 |" in page and "picture of" not in page  # photographs come one at a time
+    for shown in (page, text):  # so that nobody looks for the resizing in the rows
+        assert "of one photograph of 500 x 375 pixels, which is resized first, whatever the rows above take" in shown
     assert "- DeiT-S: not beside it, since it takes pictures of 224 x 224" in page and "| resize |" in page
     assert text.startswith("toy  ") and "the same in PyTorch bf16" in text
     assert "nothing is overwritten" in bad(*words, "--out", str(out))
@@ -280,7 +283,7 @@ def test_a_simulation_is_not_timed(packed: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @built
-def test_packed_models_run_beside_peers_and_another_machines_table_stays(
+def test_packed_models_run_beside_peers_and_the_table_of_such_a_cpu_with_other_kernels_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = {"binaryvit_small": toy(), "dense": frugalvit.model(*DENSE)}
@@ -290,14 +293,16 @@ def test_packed_models_run_beside_peers_and_another_machines_table_stays(
     monkeypatch.setattr(packed_latency, "PEERS", {"DeiT-S": "dense"})
     monkeypatch.setattr(packed_latency, "RUNTIMES", {"ONNX Runtime fp32": stand_in, "OpenVINO int8": absent})
     saved = tmp_path / "packed_latency.json"
-    other = {"cpu": "Abacus", "cpus": 1, "packages": {"torch": "9"}, "commit": "abc", "rounds": 1, "missing": {}}
-    saved.write_text(json.dumps({"machines": [other | {"settings": [], "requirements": [], "files": []}]}))
+    other = {"cpu": device_name(torch.device("cpu")), "kernels": "abacus", "cpus": 1, "packages": {"torch": "9"}}
+    other |= {"commit": "abc", "rounds": 1, "missing": {}, "settings": [], "requirements": [], "files": []}
+    saved.write_text(json.dumps({"machines": [other]}))
     words = ["--settings", "1x1", "1x3", "--rounds", "2", "--calls", "1", "--commit", "abc1234", "--out", str(tmp_path)]
     words += ["--without", "bf16"]
     monkeypatch.setattr(sys, "argv", ["packed_latency.py", *words])
     packed_latency.main()
     first, machine = json.loads(saved.read_text())["machines"]
-    assert first["cpu"] == "Abacus" and machine["commit"] == "abc1234"
+    assert first == other and machine["commit"] == "abc1234"
+    assert machine["cpu"] == other["cpu"] and machine["kernels"] in packed_latency.KERNELS
     single, batch = machine["settings"]
     assert (single["threads"], single["batch"], batch["batch"]) == (1, 1, 3)
     ways = [row["what"] for row in single["rows"]]
@@ -311,7 +316,9 @@ def test_packed_models_run_beside_peers_and_another_machines_table_stays(
     assert (ratio["model"], ratio["peer"], ratio["batch"]) == ("BinaryViT-S", "DeiT-S, ONNX Runtime fp32", 1)
     assert ratio["ratio"] > 0 and ratio["ms"] > 0
     page = (tmp_path / "packed_latency.md").read_text()
-    assert "## Abacus" in page and "OpenVINO int8: not here." in page and page in capsys.readouterr().out
+    for one in (first, machine):
+        assert f"## {one['cpu']}, {one['kernels']}\n" in page
+    assert "OpenVINO int8: not here." in page and page in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -352,11 +359,15 @@ def test_accuracy_latency_and_size_of_two_runs(
         runs[name] = frugalvit.train(frugalvit.recipe(recipe, *small), out=tmp_path / name, device="cpu")
     monkeypatch.setattr(accuracy_latency_size, "in_onnx_runtime", stand_in)
     monkeypatch.setattr(accuracy_latency_size, "in_openvino_int8", absent)
+    other = {"cpu": device_name(torch.device("cpu")), "kernels": "abacus", "threads": 1, "packages": {"torch": "9"}}
+    other |= {"commit": "abc", "missing": {}, "rows": []}
+    (tmp_path / "accuracy_latency_size.json").write_text(json.dumps({"machines": [other]}))
     words = [*(str(run.path) for run in runs.values()), "--limit", "40", "--rounds", "1", "--calls", "1"]
     words += ["--out", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["accuracy_latency_size.py", *words])
     accuracy_latency_size.main()
-    (machine,) = json.loads((tmp_path / "accuracy_latency_size.json").read_text())["machines"]
+    first, machine = json.loads((tmp_path / "accuracy_latency_size.json").read_text())["machines"]
+    assert first == other and f"packed, one bit ({machine['kernels']})" in [row["runtime"] for row in machine["rows"]]
     rows = {(row["run"], row["runtime"].partition(" (")[0]): row for row in machine["rows"]}
     assert list(rows) == [
         ("dense", "PyTorch fp32"),
