@@ -136,6 +136,11 @@ def test_the_pictures_to_compare_on_may_be_another_split_s(folder: Path, tmp_pat
     assert not (tmp_path / "b.fvit").exists()
 
 
+def test_a_refusal_of_data_is_of_the_split_that_would_be_used_first(folder: Path, tmp_path: Path) -> None:
+    said = bad("pack", str(folder), "--dataset", "ImageFolder", "--data", str(tmp_path), "--out", str(tmp_path / "a.fvit"))
+    assert "no class folders here" in said and "split 'test'" not in said  # which nobody asked for
+
+
 def test_the_command_that_is_printed_can_be_typed(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "small ü.fvit"
     text = good("pack", str(folder), "--pictures", "20", "--out", str(out))
@@ -184,6 +189,20 @@ def test_every_picture_that_is_given_has_a_line_and_is_read_once(
     classifier = frugalvit.load(folder) if not file else native.load_packed(folder / file)
     (best,) = classifier.predict(names[2], top=1)
     assert done.stdout.splitlines()[2] == f"{names[2]}: {best.name} {100 * best.probability:.1f} %"
+
+
+@pytest.mark.parametrize("file", ["", "model.fvit"], ids=["in PyTorch", "packed"])
+def test_a_folder_without_pictures_is_told_and_the_others_are_answered(file: str, folder: Path, tmp_path: Path) -> None:
+    first, second = pictures_in(tmp_path / "pictures", 2)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    given = first, str(empty), second
+    done = run("predict", str(folder / file), *given, "--top", "1")
+    assert done.returncode == 1 and f"{empty}: no picture is below this folder (.jpg" in done.stderr
+    assert [line.partition(": ")[0] for line in done.stdout.splitlines()] == [first, second]
+    done = run("predict", str(folder / file), *given, "--json")
+    found = json.loads(done.stdout)
+    assert done.returncode == 1 and [*found["predictions"]] == [first, second] and [*found["unreadable"]] == [str(empty)]
 
 
 def test_predicting_many_pictures_as_json_shows_how_far_it_is(

@@ -212,11 +212,14 @@ def predicted(
     classifier: Classifier | PackedClassifier, paths: list[Path], top: int
 ) -> Iterator[tuple[Path, Prediction | str]]:
     """For each picture what it shows, or why it cannot be read. Each is decoded once, and kept at the model's size."""
+    from frugalvit.data.files import ENDINGS
     from frugalvit.data.preprocess import opened
 
     framed, problems = [], []
     for path in paths:
         try:
+            if path.is_dir():
+                raise DataError(f"no picture is below this folder ({', '.join(ENDINGS)}).")
             framed.append(classifier.preprocess.framed(opened(path)))
             problems.append("")
         except DataError as error:
@@ -227,16 +230,14 @@ def predicted(
 
 
 def files(paths: list[Path]) -> list[Path]:
-    """The pictures among paths and below folders, in order."""
+    """The pictures among paths and below folders, in order; a folder without any stands for itself."""
     from frugalvit.data.files import ENDINGS
 
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
             inside = sorted(one for one in path.rglob("*") if one.suffix.lower() in ENDINGS and not one.name.startswith("."))
-            if not inside:
-                raise DataError(f"no picture is below this folder ({', '.join(ENDINGS)}).", path=str(path))
-            found += inside
+            found += inside or [path]
         else:
             found.append(path)
     return found

@@ -87,18 +87,22 @@ def pictures_of(
     from frugalvit.deploy.verify import noise_for
 
     named = " at ".join(str(one) for one in (dataset, data) if one)
+    refused: dict[str, DataError] = {}
     for split in ("val", "test") if wanted == "val" else (wanted,):
         try:
             image_BHWC = framed(split_of(folder, data, split, dataset, parts), classifier, count)
-        except DataError:
-            if wanted != "val" or (named and split == "test"):
+        except DataError as error:
+            if wanted != "val":
                 raise
+            refused[split] = error
             continue
         if len(image_BHWC):
             missing = min(count, DOZENS) - len(image_BHWC)
             more = [] if missing <= 0 else more_pictures(classifier, folder, data, split, dataset, missing, parts)
             of = [f"{split} of {named or 'the data of the run'}", *(f"{len(one)} of {name}" for one, name in more if len(one))]
             return np.concatenate([image_BHWC, *(one for one, _ in more)]), ", ".join(of)
+    if named and "val" in refused:  # what was asked for; nobody spoke of a test split
+        raise refused["val"]
     return noise_for(classifier, count), "noise, since no data could be opened; say --data PATH or --dataset NAME for real ones"
 
 
