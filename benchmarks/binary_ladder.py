@@ -45,6 +45,10 @@ OTHERS = {  # beside the ladder: a recipe and what it is told
 }
 PIECES = (*ROWS, *OTHERS)
 KEPT = ("step", "epoch", "loss", "lr", "gradient_norm", "nonfinite", "val_top1", "val_loss")
+TWINS = (
+    "Twins are the same models in full precision, trained in the same way but for rounding: on a GPU they train under bf16 "
+    "autocast, where binary models compute all but products of signs in fp32."
+)
 KEPT += ("time_images_per_second", "time_waiting")
 
 
@@ -103,8 +107,7 @@ def page(found: Study, arguments: argparse.Namespace, setup: Setup) -> str:
     words = " ".join([*arguments.override, *arguments.reactnet_override]) or "none"
     head = (
         f"`python benchmarks/binary_ladder.py`: `binaryvit.cifar10`, {arguments.passes} passes over {pictures}, {target}; "
-        f"overrides: {words}. Twins are the same models in full precision, trained in the "
-        f"same way. {chosen(setup)} A verdict is of the mean difference over seeds, by "
+        f"overrides: {words}. {TWINS} {chosen(setup)} A verdict is of the mean difference over seeds, by "
         "Student's t at 95 %; that the pictures are a sample too is not in it."
     )
     parts = [

@@ -386,6 +386,7 @@ def test_widths_without_a_shortcut_are_refused() -> None:
         Binary().build(12, 30)
 
 
-def test_a_step_of_zero_is_refused() -> None:
-    with pytest.raises(SpecError, match=r"step: a step of 0.0"):
-        BinaryAttention(3, step=0.0)
+@pytest.mark.parametrize("step", [0.0, 0, -1, math.nan])
+def test_a_step_that_is_not_above_zero_is_refused(step: float) -> None:
+    with pytest.raises(SpecError, match=f"step: a step of {step} "):
+        BinaryAttention(3, step=step)

@@ -8,6 +8,7 @@ from typing import get_args
 
 import pytest
 import torch
+from benchmarks.binary_ladder import TWINS
 
 from frugalvit.beginning import initialized, opened
 from frugalvit.data.augment import Augment, Flip, ResizedCrop
@@ -17,6 +18,7 @@ from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.binary_attention import BinaryAttention
 from frugalvit.nn.binary_linear import CenteredSigns, FullPrecision, RealWeights, Signs
 from frugalvit.nn.quantize import OneBit
+from frugalvit.nn.residual import Plain
 from frugalvit.objective.distill import Distilled, LogitCrossEntropy
 from frugalvit.recipes.binaryvit import Rung, cifar10, cifar10_reactnet, digits, imagenet, imagenet_activations
 from frugalvit.recipes.find import recipe
@@ -31,6 +33,7 @@ from frugalvit.training.schedule import Clock
 from frugalvit.training.teacher import RunTeacher, Teaching, ZooTeacher
 from frugalvit.zoo.find import model
 
+ROOT = Path(__file__).parents[2]
 FLAT = {"deit": "", "mean": "_mean", "pool": "_pool", "affine": "_affine"}
 LOGITS = (Distilled("class", LogitCrossEntropy(), 1.0),)
 TINY = ("dim=8", "epochs=1", "data.subset=SeededFraction(0.15)", "schedule.warmup=Steps(1)")
@@ -126,6 +129,29 @@ def test_guards_are_a_word_away_and_off_as_in_the_paper() -> None:
     assert sorted({part.damping for part in found(one.model, *kinds)}) == [0.0, 0.5]
     with pytest.raises(SpecError, match="damping of -1"):
         recipe("binaryvit.cifar10", "damping=-1")
+
+
+@pytest.mark.parametrize("name", ["digits", "cifar10", "cifar10_reactnet"])
+def test_damping_is_refused_where_weights_stay_real(name: str) -> None:
+    for bits in ("activations", "none") if name != "cifar10_reactnet" else ("activations",):
+        with pytest.raises(SpecError, match=rf"damping: 0\.1 would .* which bits={bits} does not use.* or use bits=both"):
+            recipe(f"binaryvit.{name}", f"bits={bits}", "damping=0.1")
+        assert recipe(f"binaryvit.{name}", f"bits={bits}", "damping=0")
+
+
+def test_the_docs_train_another_models_one_bit_form_without_what_they_say_harms_signs() -> None:
+    page = (ROOT / "docs/binary.md").read_text(encoding="utf-8")
+    words = page.split("$ frugalvit train transfer.folder ")[1].split(" --data")[0].replace("\\\n", " ").split()
+    made, ours = recipe("transfer.folder", *words), cifar10()
+    assert found(made.model, BinaryAttention)
+    for one in (made, ours):
+        assert isinstance(one.optimizer, AdamW)
+        assert (one.optimizer.weight_decay, one.optimizer.layer_decay, one.clip, one.average) == (0.0, 1.0, None, None)
+        assert {part.drop for part in found(one.model, Plain)} == {0.0}
+
+
+def test_the_page_of_the_ladder_says_how_its_twins_were_rounded() -> None:
+    assert "bf16 autocast" in TWINS and TWINS in (ROOT / "docs/results/binary_ladder.md").read_text(encoding="utf-8")
 
 
 def test_small_models_learn_labels_or_a_teachers_probabilities_alone() -> None:

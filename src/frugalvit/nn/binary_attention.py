@@ -32,7 +32,7 @@ class BinaryAttention:
     step: float = 0.005
 
     def __post_init__(self) -> None:
-        if isinstance(self.step, float) and self.step <= 0:
+        if isinstance(self.step, (int, float)) and not self.step > 0:
             raise SpecError(f"a step of {self.step} between probabilities. Use a number above 0.", path="step")
 
     def build(self, shape: Shape) -> OneBitHeads:

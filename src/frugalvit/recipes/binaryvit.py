@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from frugalvit.data.augment import Augment, Flip, PadCrop, ResizedCrop
 from frugalvit.data.dataset import Cifar10, ImageNet
+from frugalvit.errors import SpecError
 from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.binary_attention import BinaryAttention
 from frugalvit.nn.binary_channels import Affine
@@ -54,6 +55,7 @@ def climbed(rung: Rung, flat: Callable[..., Model], pyramid: Callable[..., Model
 
 def of_bits(spec: Model, bits: Bits, damping: float, step: float) -> Model:
     """The binary model with its guards, and with as many bits as are asked for."""
+    refuse_damping(bits, damping)
     spec = swap(spec, BinaryAttention, lambda one: replace(one, step=step))
     match bits:
         case "both":
@@ -62,6 +64,15 @@ def of_bits(spec: Model, bits: Bits, damping: float, step: float) -> Model:
             return with_real_weights(spec)
         case "none":
             return with_full_precision(spec)
+
+
+def refuse_damping(bits: Bits, damping: float) -> None:
+    if bits != "both" and damping:
+        raise SpecError(
+            f"{damping} would pull weights towards their signs, which bits={bits} does not use: its weights stay real. "
+            "Leave it out, or use bits=both.",
+            path="damping",
+        )
 
 
 def of_logits(recipe: Recipe, teacher: str) -> Recipe:
@@ -181,6 +192,7 @@ def cifar10_reactnet(
     Ours, not a paper's. By labels, with all 50,000 pictures, `reactnet_a_32` gets 85.9 of the test pictures right (n = 1):
     docs/results/binary_ladder.md. It has MobileNet's shape, `react_resnet18_32` ResNet-18's.
     """
+    refuse_damping(bits, damping)
     spec = replace(named(model), classes=None)
     spec = with_real_weights(spec) if bits == "activations" else with_damping(spec, damping)
     return small(spec, passes, batch, lr, 1e-5 if bits == "activations" else 0.0, teacher)
