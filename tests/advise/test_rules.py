@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from frugalvit.advise import ladders, notes, rules
-from frugalvit.advise.facts import Facts
+from frugalvit.advise.facts import Facts, Machine
 from frugalvit.advise.look import LOOKED
 from frugalvit.advise.plan import EPOCH, HIGHEST, LEAST_BATCH, Plan
 from frugalvit.advise.rules import Setting
@@ -19,6 +19,7 @@ from frugalvit.data.cifar import Cifar10
 from frugalvit.recipes.find import functions, recipe
 
 DOCS = Path(__file__).parents[2] / "docs"
+MACHINE = Machine("cpu", "CPU", "fp32", 4, 4, 16 * 2**30)
 
 
 def facts(pictures: int = 4500, **changes: object) -> Facts:
@@ -206,6 +207,12 @@ def test_a_hundred_epochs_of_few_pictures_are_not_called_as_many_as_augreg_s() -
 def test_a_smaller_batch_is_explained_by_the_rule_that_made_it(pictures: int, said: str) -> None:
     (_, row, *_) = ladders.transfer(facts(pictures), "auto").candidates
     assert said in rules.smaller_batch(Plan(row, 100, row.filled, 1)).why
+
+
+def test_a_smaller_batch_names_no_figure_that_no_page_has() -> None:
+    row = next(row for row in ladders.small(facts(540), MACHINE).candidates if row.lr and not row.rate)
+    why = rules.smaller_batch(Plan(row, 100, row.filled, 1)).why
+    assert why.endswith("; the learning rate stays the recipe's")
 
 
 def planned(found: Facts) -> Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from frugalvit.nn.model import Model
 from frugalvit.recipes.find import recipe
 from frugalvit.training.devices import Place, place_for
 from frugalvit.training.duration import Steps
+from frugalvit.training.loop import Record
 from frugalvit.training.prepare import Training, prepare
 from frugalvit.training.recipe import EarlyStop
 from frugalvit.training.throughput import (
@@ -30,6 +32,7 @@ from frugalvit.training.throughput import (
     noise_for,
     still_speeds,
 )
+from frugalvit.training.waiting import Waiting
 from frugalvit.zoo.deit import deit
 
 CPU = place_for("cpu", "fp32")
@@ -110,3 +113,11 @@ def test_noise_stands_in_for_data_that_are_not_there(name: str, classes: int) ->
     assert source.picture(len(source) - 1).size == (image.width, image.height)
     batch = prepare(made, {"train": source}, CPU).batches[0]
     assert batch.image_BCHW.shape == (40, image.channels, image.height, image.width)
+
+
+def test_no_more_workers_are_advised_than_cores_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3}, raising=False)  # as taskset -c 3 does
+    training = prepared("batch=8")
+    said = Waiting(training, 1).advice(Record(0, {"time_waiting": 0.5}))
+    assert said == "50% of the time is spent waiting for data: use fewer augmentations or a machine with more cores."

@@ -170,7 +170,7 @@ def reasons(facts: Facts, way: Start, init: str, decision: Decision, here: Machi
     released = way == "transfer" or bool(candidate.init)
     found = [rules.start(facts, init)]
     if released and way != "transfer":
-        why = "too few hours to train from scratch; a released model is done in a fraction of them"
+        why = "too few hours to train from scratch; a released model, which has learned before, is done in a fraction of them"
         found = [Choice("start", "released weights", why, f"{rules.AUGREG}, Table 3")]
     if released and init == "auto":
         found.append(rules.weights())

@@ -128,7 +128,8 @@ def bytes_of(count: int) -> str:
 
 
 def reading(speed: Speed) -> str:
-    return "pictures kept on the device" if speed.kept else f"reading {speed.reads_per_second:,.1f} a process"
+    kept = "pictures kept on the device, their augmentation there not timed"
+    return kept if speed.kept else f"reading {speed.reads_per_second:,.1f} a process"
 
 
 def wrapped(text: str, width: int, start: str) -> list[str]:

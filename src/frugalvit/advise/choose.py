@@ -143,15 +143,16 @@ def others(facts: Facts, way: Start, chosen: Candidate, here: Machine) -> list[t
     if way == "transfer":
         found = larger(facts, chosen) if facts.side > rules.SMALL_SIDE else []
         (scratch,) = ladders_for(facts, rules.start_of(facts, "none"), "none", here)
-        few = "only where released weights are not allowed; worse by all that is known (start)"
-        return [*found, (scratch.middle, few if facts.pictures < rules.ENOUGH else "from scratch, given more hours")]
+        why = "only where released weights are not allowed; worse by all that is known (start)"
+        why = why if facts.pictures < rules.ENOUGH else "from these pictures alone, given more hours"
+        return [*found, (scratch.middle, why)]
     if way in ("small", "local"):
         (ladder,) = ladders_for(facts, way, "none", here)
         better = [row for row in ladder.candidates if row.top1 > chosen.top1][:1]
         found = [(row, f"for more compute, {against(row, chosen)}") for row in better]
-        return [*found, (transfer.middle, f"better, where released weights are allowed ({rules.AUGREG}, §4.2)")]
+        return [*found, (transfer.middle, released_instead(facts, transfer.middle, chosen))]
     released = ladders.at_384(facts, "vit_small_patch16_224")
-    why = f"better and cheaper, where released weights are allowed: {released.top1:g} ({rules.AUGREG}, Table 3)"
+    why = released_instead(facts, released, chosen)
     if way == "many":
         return [(released, why)]
     preset = ladders.augreg(facts, "vit_small_patch16_224", "S/16", 79.0, Length("epochs", 300, 30))
@@ -160,6 +161,16 @@ def others(facts: Facts, way: Start, chosen: Candidate, here: Machine) -> list[t
         (ladders.local(facts).middle, f"81.3 against DeiT-S's 79.8, for more compute ({rules.CONVIT}, Table 1)"),
         (preset, f"the preset for its size; 79.00 against DeiT-S's 79.8 ({rules.AUGREG}, Table 3 and Figure 4)"),
     ]
+
+
+def released_instead(facts: Facts, released: Candidate, chosen: Candidate) -> str:
+    """When released weights are the better answer than the one from scratch that was chosen, as far as that is known."""
+    if facts.pictures < rules.ENOUGH:
+        return f"better, where released weights are allowed ({rules.AUGREG}, §4.2)"
+    if facts.known != "imagenet":
+        return f"from released weights; {rules.UNTRIED} ({rules.AUGREG}, Table 4), so only trying tells"
+    better = f"better where accuracy alone counts, {against(released, chosen)} ({rules.AUGREG}, Table 3)"
+    return f"{better}; as for its weights, {rules.HOLDS}, and models made so are released too (`list weights`: ft_in1k)"
 
 
 def larger(facts: Facts, chosen: Candidate) -> list[tuple[Candidate, str]]:

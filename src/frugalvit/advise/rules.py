@@ -29,6 +29,11 @@ MOST_EPOCHS = 100  # of a transfer
 BEST_PASSES = 360  # of small.best_cifar10
 BEST_CLASSES = 10  # at most, since it was measured with ten alone
 BEST_SIDES = range(28, SMALL_SIDE + 1)  # pixels that it takes
+HOLDS = "they come from ImageNet-21k, which holds these pictures among its 14 million"
+UNTRIED = (  # of more pictures than ENOUGH
+    "no paper here tells whether released weights help with so many: AugReg's, from ImageNet-21k, were transferred to fewer, "
+    "and to ImageNet, which is part of it"
+)
 PETS, PETS_SEEN, GROWTH = 3312, 500 * 512, 0.62  # AugReg's shortest transfer, and how others grow from it
 
 Start = Literal["digits", "transfer", "small", "local", "imagenet", "many"]
@@ -58,7 +63,10 @@ class Setting:
 
 
 def start_of(facts: Facts, init: str) -> Start:
-    """The way to train: by the data, and by whether released weights may be used ("none": they may not)."""
+    """The way to train: by the data, and by whether released weights may be used ("none": they may not).
+
+    From ENOUGH on they are a runner-up: that they help is known for ImageNet alone, which is part of what they come from.
+    """
     if init not in ("auto", "none"):
         return "transfer"
     if facts.known == "digits":
@@ -89,7 +97,10 @@ def start(facts: Facts, init: str) -> Choice:
         why = f"--init none. Released weights would be better, were they allowed: {count} are few, and {known}"
         return Choice("start", "from scratch", why, f"{AUGREG}, §4.2 and Figure 2")
     why = f"{count}: DeiT needs no other data from ImageNet's {IMAGENET:,} on"
-    return Choice("start", "from scratch", why, f"{DEIT}, Table 9; the threshold of {ENOUGH:,} is ours")
+    if init == "none":
+        return Choice("start", "from scratch", why, f"{DEIT}, Table 9; the threshold of {ENOUGH:,} is ours")
+    why += f". Released weights would be no transfer: {HOLDS}" if facts.known == "imagenet" else f"; {UNTRIED}"
+    return Choice("start", "from scratch", why, f"{DEIT}, Table 9; {AUGREG}, Table 4; the threshold of {ENOUGH:,} is ours")
 
 
 # ------------------------------------------------------------------------------------------------ transfer
@@ -268,7 +279,7 @@ def smaller_batch(plan: Plan) -> Choice:
     own = plan.candidate
     enough = own.filled * own.epoch <= own.pictures
     rule = f"an epoch has {own.epoch} steps or more" if enough else f"of so few, {LEAST_BATCH} at most"
-    rate = "the learning rate stays, which did best with 540 pictures" if own.lr else "the learning rate shrinks in proportion"
+    rate = "the learning rate stays the recipe's" if own.lr else "the learning rate shrinks in proportion"
     rate = "the learning rate is the highest that is known to work with it" if own.rate else rate
     why = f"the recipe's {own.batch} are too many for {own.pictures:,} pictures: {rule}; {rate}"
     return Choice("batch", f"{own.filled} pictures a step", why, OURS)

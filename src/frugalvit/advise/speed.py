@@ -27,6 +27,8 @@ from frugalvit.data.split import Picked
 from frugalvit.data.store_device import SHARE, free_memory
 from frugalvit.errors import SpecError
 from frugalvit.measure.cost import ModelCost, cost
+from frugalvit.measure.processor import longest_wait, usable_cores, waited
+from frugalvit.training import compiled
 from frugalvit.training.devices import Place, place_for
 from frugalvit.training.prepare import Training, prepare
 from frugalvit.training.recipe import Recipe, preprocess_of
@@ -35,7 +37,7 @@ from frugalvit.training.switches import SMALL, settled
 ROUNDS = 5  # at most
 SECONDS = 2.0  # of rounds, after which there is no further one
 CPU_MACS = 2.5e10  # of a batch's forward pass on a CPU: a second or so; smaller batches are slower a picture
-BUSY = 0.7  # the share of a core below which others were using it
+WAITING = 0.1  # the share of the time above which a thread that waits for a core is worth a word
 DEVICE_BATCH = 256  # at most, elsewhere
 WARM = 3  # steps before, on a device: the first one captures a graph
 READ = 16  # pictures a timed batch of reading
@@ -52,8 +54,7 @@ def machine(device: str) -> Machine:
         name, memory = found.name, found.total_memory
     elif place.device.type == "mps":
         name = "Apple GPU"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Machine(str(place.device), name, place.precision, torch.get_num_threads(), cores, memory)
+    return Machine(str(place.device), name, place.precision, torch.get_num_threads(), usable_cores(), memory)
 
 
 def physical_memory() -> int:
@@ -70,17 +71,19 @@ def measured(recipe: Recipe, facts: Facts, reads: float, device: str) -> Speed:
     batch = timed_batch(recipe, costs, place)
     while True:
         try:
-            rate, rounds, busy = trained(recipe, batch, place, costs)
+            rate, rounds, held_up = trained(recipe, batch, place, costs)
             break
         except torch.OutOfMemoryError:
             if batch == 2:
                 raise
             batch = max(batch // 2, 2)
     threads = torch.get_num_threads() if costs.macs * recipe.batch >= SMALL else 1
-    where = f", {threads} thread{'s' * (threads > 1)}" if place.device.type == "cpu" else ", not compiled"
-    steps = f"{rounds} step{'s' * (rounds > 1)} of {batch} synthetic pictures after a first one"
-    alone = ", while other programs used the machine" if busy else ""
-    how = f"measured: {steps}, {place.precision}{where}{alone}"
+    cpu = place.device.type == "cpu"
+    where = f", {threads} thread{'s' * (threads > 1)}" if cpu else ", not compiled"
+    first = "a first one" if cpu else f"{WARM} first ones"
+    steps = f"{rounds} step{'s' * (rounds > 1)} of {batch} synthetic pictures after {first}"
+    others = f", while other programs or a CPU limit held it up {held_up:.0%} of the time" if held_up > WAITING else ""
+    how = f"measured: {steps}, {place.precision}{where}{others}"
     return speed(recipe, facts, reads, place, costs, rate, how)
 
 
@@ -125,8 +128,8 @@ def timed_batch(recipe: Recipe, costs: ModelCost, place: Place) -> int:
     return 1 << int(most).bit_length() - 1
 
 
-def trained(recipe: Recipe, batch: int, place: Place, costs: ModelCost) -> tuple[float, int, bool]:
-    """Pictures a second at the recipe's own step; in how many rounds; and whether others used the machine meanwhile.
+def trained(recipe: Recipe, batch: int, place: Place, costs: ModelCost) -> tuple[float, int, float]:
+    """Pictures a second at the recipe's own step; in how many rounds; and the share of the time that a thread had no core.
 
     On a CPU batches are small, so the gradients and the update are timed apart, and put together for a whole step.
     """
@@ -134,12 +137,12 @@ def trained(recipe: Recipe, batch: int, place: Place, costs: ModelCost) -> tuple
     gradients: list[float] = []
     updates: list[float] = []
     with settled(recipe), few_threads(costs.macs * recipe.batch):
-        training = prepare(replace(recipe, batch=batch, accumulate=1, stop=None), {"train": Synthetic(recipe)}, place)
+        training = uncompiled(recipe, batch, place)
         given = pictures_for(training, batch)
         for _ in range(1 if cpu else WARM):
             training.step.take([given])
         finished(place)
-        began, worked = time.perf_counter(), time.process_time()
+        began, before = time.perf_counter(), waited()
         while not gradients or (len(gradients) < ROUNDS and time.perf_counter() - began < SECONDS):
             start = middle = time.perf_counter()
             if cpu:
@@ -150,9 +153,18 @@ def trained(recipe: Recipe, batch: int, place: Place, costs: ModelCost) -> tuple
             both = time.perf_counter() - middle
             gradients.append(middle - start if cpu else both)
             updates.append(max(both - gradients[-1], 0.0))
-        busy = cpu and time.process_time() - worked < BUSY * (time.perf_counter() - began)
+        told = cpu and torch.get_num_threads() <= usable_cores()  # more threads than cores wait for each other
+        held_up = longest_wait(before, waited()) / (time.perf_counter() - began) if told else 0.0
     rate = 1 / (statistics.median(gradients) / batch + statistics.median(updates) / recipe.pictures)
-    return rate, len(gradients), busy
+    return rate, len(gradients), held_up
+
+
+def uncompiled(recipe: Recipe, batch: int, place: Place) -> Training:
+    """The recipe on synthetic pictures, as one that is too short to be compiled, which would take longer than all measuring."""
+    training = prepare(replace(recipe, batch=batch, accumulate=1, stop=None), {"train": Synthetic(recipe)}, place)
+    clock = training.step.clock
+    training.step.clock = replace(clock, total=min(clock.total, compiled.FROM - 1))
+    return training
 
 
 @contextlib.contextmanager

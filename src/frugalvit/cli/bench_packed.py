@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PEERS = {"DeiT-S": "deit_small_patch16_224", "DeiT-Ti": "deit_tiny_patch16_224"}
 RUNS = 50  # whose steps are timed
 NOISE = 2  # pictures from which int8 takes its ranges: enough for its speed
+STEPPED = f"one photograph of {PICTURE[1]} x {PICTURE[0]} pixels, which is resized first, whatever the rows above take"
 RANDOM = "Weights of the models beside it are random: their speed is measured, not their accuracy."
 Way = Callable[[], object]
 
@@ -83,6 +84,7 @@ def measured(
         "rows": rows(times, tuple(ways), batch),
         "missing": missing,
         "steps": step_rows(ours, program),
+        "steps_of": STEPPED,
         "notes": [*notes, *([RANDOM] if peers else [])],
         "environment": environment(),
     }

@@ -45,7 +45,7 @@ def text(found: dict[str, Any]) -> list[str]:
         right = (cell.rjust(width) for cell, width in zip(cells, others, strict=True))
         shown.append("  ".join([name.ljust(first), *right]))
     shown += [f"{name}: {why}" for name, why in found["missing"].items()]
-    shown += ["milliseconds of all threads together, by step:"]
+    shown += [f"milliseconds of all threads together, by step, of {found['steps_of']}:"]
     shown += [f"{row['ms']:9.3f}  {row['share']:4.0%}  {row['step']}" for row in long_steps(found)]
     return [*(line.rstrip() for line in shown), *found["notes"]]
 
@@ -69,6 +69,8 @@ def write(out: Path, found: dict[str, Any]) -> None:
         *(f"| {' | '.join(cells)} |" for cells in (titles, rule, *lines)),
         "",
         *([*(f"- {name}: {why}" for name, why in found["missing"].items()), ""] if found["missing"] else []),
+        f"The steps are those of {found['steps_of']}.",
+        "",
         "| step | ms of all threads | share |",
         "|---|---:|---:|",
         *(f"| {row['step']} | {row['ms']:.3f} | {row['share']:.0%} |" for row in long_steps(found)),

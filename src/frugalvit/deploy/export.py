@@ -15,11 +15,11 @@ from torch import Tensor, nn
 import frugalvit
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.deploy.classifier import Classifier
-from frugalvit.deploy.native import usable_cores
 from frugalvit.deploy.packable import refuse_unpackable
 from frugalvit.deploy.verify import answers, noise_for
 from frugalvit.errors import FrugalError, SpecError, WeightsError, first_line
 from frugalvit.measure.onnx_file import Missing, Predict, onnx_runtime, package, refuse_without_exporter, write_onnx
+from frugalvit.measure.processor import usable_cores
 from frugalvit.nn.linear import Fp8Linear
 from frugalvit.nn.quantize import OneBit
 from frugalvit.nn.readout import word_for

@@ -20,6 +20,7 @@ from frugalvit.deploy.packed_file import ENDING, begins_packed, read_packed, rea
 from frugalvit.deploy.packed_frame import preprocess_of
 from frugalvit.deploy.simulated import Simulation
 from frugalvit.errors import DataError, SpecError, WeightsError, at
+from frugalvit.measure.processor import usable_cores
 
 MODULE = "frugalvit.deploy._native"
 THREADS = "FRUGALVIT_THREADS"
@@ -52,10 +53,6 @@ def checked(threads: object, path: str) -> int:
     if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
         raise SpecError(f"{threads!r} threads. Use a whole number, 1 to {MOST_THREADS}.", path=path)
     return threads
-
-
-def usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def runtime() -> Any | None:

@@ -16,12 +16,13 @@ from torch import Tensor, nn
 
 from frugalvit.data.finish import normalize
 from frugalvit.deploy.classifier import Classifier
-from frugalvit.deploy.native import PackedClassifier, usable_cores
+from frugalvit.deploy.native import PackedClassifier
 from frugalvit.deploy.pack import PackedModel, packed_model
 from frugalvit.deploy.packed_file import ENDING, encoded, read_packed
 from frugalvit.deploy.program import Precision, SignPlace
 from frugalvit.deploy.simulated import Simulation
 from frugalvit.errors import DataError, SpecError, WeightsError
+from frugalvit.measure.processor import usable_cores
 from frugalvit.weights.files import whole
 
 LEAST_AGREEMENT = 0.99  # of the best classes, where nobody says another share

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cached_property
 from typing import Literal
 
@@ -10,6 +9,7 @@ from frugalvit.data.ahead import WAITING, Reading, advice
 from frugalvit.data.batches import TrainingBatches, readable
 from frugalvit.data.encoded import EncodedBatches
 from frugalvit.data.store import Store
+from frugalvit.measure.processor import usable_cores
 from frugalvit.training.loop import Record
 from frugalvit.training.prepare import Training
 
@@ -37,4 +37,4 @@ class Waiting:
             kept = "files"
         if isinstance(source, Store):
             kept, side = "stored", int(min(source.heights.min(), source.widths.min()))
-        return Reading(kept, self.workers, os.cpu_count() or 1, side, min(preprocess.height, preprocess.width))
+        return Reading(kept, self.workers, usable_cores(), side, min(preprocess.height, preprocess.width))
