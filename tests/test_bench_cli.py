@@ -18,10 +18,15 @@ from tests.test_cli import bad, good, run
 from tests.training.runs import TINY
 
 import frugalvit
+from frugalvit.beginning import opened
 from frugalvit.cli.bench_page import table
+from frugalvit.cli.bench_rows import notes_on_data
 from frugalvit.measure.latency import Speed
 from frugalvit.training import throughput
+from frugalvit.training.devices import place_for
+from frugalvit.training.prepare import prepare
 from frugalvit.training.step import Step
+from frugalvit.training.waiting import Waiting
 
 MODEL = ("small_vit_32", "depth=1", "dim=24", "heads=2")
 DIGITS = ("vit.digits", *TINY)
@@ -96,8 +101,34 @@ def test_a_recipe_is_measured_with_and_without_its_data() -> None:
     assert [row["what"] for row in found["rows"]] == ["synthetic", "with data", "inference"]
     assert synthetic["waiting"] is predicting["waiting"] is None and 0 < fed["waiting"] < 1
     assert synthetic["first_step_s"] > 0 and fed["first_step_s"] is None
-    assert "of the synthetic speed" in found["notes"][0] and "of the time is spent waiting for data." in found["notes"][1]
+    assert "of the synthetic speed" in found["notes"][0] and "of the time is spent waiting for data" in found["notes"][1]
     assert done.stderr.splitlines() == [line for line in done.stderr.splitlines() if "batch 16: " in line] != []
+
+
+@pytest.mark.parametrize(
+    ("workers", "share", "said"),
+    [
+        (1, 0.04, "4% of the time is spent waiting for data."),
+        (1, 0.4, "40% of the time is spent waiting for data: use --workers 3."),
+        (3, 0.4, "40% of the time is spent waiting for data: use fewer augmentations or a machine with more cores."),
+    ],
+)
+def test_who_waits_for_data_is_advised_as_in_training(
+    workers: int, share: float, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("frugalvit.training.waiting.usable_cores", lambda: 3)
+    made = frugalvit.recipe(*DIGITS, "batch=16")
+    training = prepare(made, opened(made, None), place_for("cpu", "fp32"))
+    still, fed = Speed("synthetic", 16, 1, None, (0.1,)), Speed("with data", 16, 1, None, (0.2,), (share,))
+    assert notes_on_data(still, fed, Waiting(training, workers)) == ["With data it runs at 50% of the synthetic speed.", said]
+
+
+def test_the_path_that_pictures_took_is_told_beside_the_table(tmp_path: Path) -> None:
+    out = tmp_path / "bench.md"
+    words = ("--batch", "4", "--steps", "1", "--device", "cpu", "--quiet")
+    first, *_ = good("bench", *DIGITS, *words, "--out", str(out)).splitlines()
+    assert ", fp32, path=plain, torch " in first and ", fp32, path=plain, torch " in out.read_text()
+    assert "path=" not in good("bench", *MODEL, *words)
 
 
 @pytest.mark.parametrize(("tune", "passes"), [("Everything()", 3), ("HeadsOnly()", 1)])

@@ -108,7 +108,9 @@ def table(rows: list[Row]) -> Any:
 def where(found: dict[str, Any]) -> str:
     env, compiled = found["environment"], ", compiled" if found.get("compiled") else ""
     threads = f", {env['threads']} thread{'s' if env['threads'] > 1 else ''}" if env["device"] == "cpu" else ""
-    return f"{env['device_name']} ({env['device']}{threads}), {env['precision']}{compiled}, torch {env['packages']['torch']}"
+    path = f", path={found['path']}" if "path" in found else ""
+    torch = f"torch {env['packages']['torch']}"
+    return f"{env['device_name']} ({env['device']}{threads}), {env['precision']}{compiled}{path}, {torch}"
 
 
 def write(out: Path, found: dict[str, Any]) -> None:

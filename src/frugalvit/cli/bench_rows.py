@@ -15,7 +15,7 @@ from frugalvit.errors import DataError
 from frugalvit.measure.cost import ModelCost, cost
 from frugalvit.measure.latency import FORWARD, TRAINING, Speed, inference_speeds, matrix_peak, memory_for, share_of_peak
 from frugalvit.nn.quantize import OneBit
-from frugalvit.report.progress import Hint
+from frugalvit.training.loop import Record
 from frugalvit.training.one_bit import precision_of
 from frugalvit.training.prepare import prepare
 from frugalvit.training.switches import few_threads, settled
@@ -30,6 +30,7 @@ from frugalvit.training.throughput import (
     product_type,
     still_speeds,
 )
+from frugalvit.training.waiting import Waiting
 
 if TYPE_CHECKING:
     from frugalvit.data.source import Source
@@ -86,8 +87,9 @@ def of_recipe(recipe: Recipe, data: Path | None, place: Place, workers: int, ste
         trained = [line.follow("synthetic", still_speeds(training, calls=steps))]
         notes += [training.note] if training.note else []
         if sources:
-            trained.append(line.follow("with data", fed_speeds(training, workers, calls=steps)))
-            notes += notes_on_data(*trained)
+            fed = line.follow("with data", fed_speeds(training, workers, calls=steps))
+            notes += notes_on_data(trained[0], fed, Waiting(training, workers))
+            trained.append(fed)
         notes += training.step.notes
         del training  # what it holds of the device is no memory of predicting
         predicting = line.follow("inference", predicting_speeds(recipe, place, calls=steps))
@@ -146,11 +148,11 @@ def note_on_peak(costs: ModelCost, peak: float, place: Place, passes: int) -> st
     )
 
 
-def notes_on_data(still: Speed, fed: Speed) -> list[str]:
-    """What reading costs, and where it is much what to do about it."""
-    waiting = row(fed)["waiting"]
+def notes_on_data(still: Speed, fed: Speed, waiting: Waiting) -> list[str]:
+    """What reading costs, and where it is much what to do about it, as `train` says it."""
+    spent = row(fed)["waiting"]
     share = fed.images_per_second / still.images_per_second
-    waited = Hint().of({"time_waiting": waiting}) or f"{waiting:.0%} of the time is spent waiting for data."
+    waited = waiting.advice(Record(0, {"time_waiting": spent})) or f"{spent:.0%} of the time is spent waiting for data."
     return [f"With data it runs at {share:.0%} of the synthetic speed.", waited]
 
 
