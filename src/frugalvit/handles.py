@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from typing import Literal
 
 PAUSE = 0.1  # seconds between two looks at a lock that another holds
 
@@ -24,17 +25,22 @@ def let_go(handle: int) -> None:
 
 def wait_for(handle: int) -> bool:
     """Lock an open file, once nobody else holds it; False where the file system has no locks."""
-    while True:
-        try:
-            import fcntl
+    while (taken := try_for(handle)) == "held":
+        time.sleep(PAUSE)
+    return taken == "ours"
 
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(PAUSE)
-        except (ImportError, OSError):
-            return False
-        else:
-            return True
+
+def try_for(handle: int) -> Literal["ours", "held", "no locks"]:
+    """Lock an open file, unless another holds it or the file system has no locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return "held"
+    except (ImportError, OSError):
+        return "no locks"
+    return "ours"
 
 
 def _let_go_after_fork() -> None:

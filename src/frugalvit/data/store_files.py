@@ -2,7 +2,7 @@
 
 <name>                      the header; it comes last, and with it the store is whole
 <name>.<token>.pixels       one picture after the other, height x width x channels, uint8; the token differs from build to build
-<name>.<token>.*.part       what is being written, or what a killed build left; the next build removes it
+<name>.<token>.*.part       what is being written, or what a killed build left; the next build in this folder removes it
 <name>.lock                 held by the process that builds
 """
 
@@ -24,10 +24,11 @@ from pathlib import Path
 import numpy as np
 
 from frugalvit.errors import DataError
-from frugalvit.handles import hold, let_go, wait_for
+from frugalvit.handles import hold, let_go, try_for, wait_for
 
 FORMAT = 2  # 1 had no `written`
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+PART = re.compile(r"(.+)\.[0-9a-f]{16}\.(pixels|header)\.part")
 LARGER = "Free some, set FRUGALVIT_CACHE to a folder on a larger disk, or store smaller pictures (limit)"
 
 
@@ -181,11 +182,45 @@ def sweep(path: Path) -> None:
                 one.unlink()
 
 
+def parts(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """Each file in a folder of stores that is not whole yet, and the store that it was to be of."""
+    for one in sorted(folder.iterdir()):
+        found = PART.fullmatch(one.name)
+        if found:
+            yield one, folder / found[1]
+
+
+def sweep_beside(path: Path) -> None:
+    """Remove what killed builds of other stores left in the folder; what a live one writes is behind its lock, and stays."""
+    for store in {store for _, store in parts(path.parent)} - {path}:
+        try:
+            handle = os.open(lock_of(store), os.O_RDWR)
+        except OSError:  # not ours to open, or gone: nobody can tell whether it is in use
+            continue
+        hold(handle)
+        try:
+            if try_for(handle) == "ours":
+                for one in [one for one, of in parts(path.parent) if of == store]:
+                    with contextlib.suppress(OSError):
+                        one.unlink()
+        finally:
+            let_go(handle)
+
+
 def refuse_small_disk(path: Path, needed: int) -> None:
     free = shutil.disk_usage(path.parent).free
     if needed > free:
         problem = f"the pictures need about {gigabytes(needed)}, and {gigabytes(free)} are free here. {LARGER}."
-        raise DataError(problem, path=str(path))
+        raise DataError(f"{problem}{unfinished(path.parent)}", path=str(path))
+
+
+def unfinished(folder: Path) -> str:
+    """A word where builds that are not finished, or whose end nobody can tell, take room."""
+    sizes = []
+    for one, _ in parts(folder):
+        with contextlib.suppress(OSError):  # finished meanwhile
+            sizes.append(one.stat().st_size)
+    return f" Unfinished builds hold {gigabytes(sum(sizes))} here ({len(sizes)} x *.part)." if sizes else ""
 
 
 def gigabytes(count: int) -> str:
@@ -195,21 +230,26 @@ def gigabytes(count: int) -> str:
 # ------------------------------------------------------------------------------------------------ one builder at a time
 
 
+def lock_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
+
+
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Wait until no other process builds the store at `path`, and clear up before and after.
+    """Wait until no other process builds the store at `path`, and clear up before and after: before, in the whole folder.
 
     Where the file system has no locks, nobody waits or clears up. Builds still do each other no harm, since each has its own
     file of pixels: all but the last are work for nothing.
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
+        handle = os.open(lock_of(path), os.O_RDWR | os.O_CREAT, 0o666)
     hold(handle)
     try:
         locked = wait_for(handle)
         if locked:
             sweep(path)
+            sweep_beside(path)
         try:
             yield
         finally:
