@@ -1,10 +1,12 @@
-"""Compares `fvit trace` with the numpy twin: bit for bit in float32, and every step by itself in float64.
+"""Compares `fvit trace`, by every kernel of this CPU, with the numpy twin: bit for bit in float32, every step alone in float64.
 
-python agree.py FVIT MODEL [SEED]; the model is a name of packed.MODELS. Leaves with an error where something differs.
+python agree.py FVIT TEST_PICTURE MODEL [SEED]; the model is a name of packed.MODELS.
+Leaves with an error where something differs.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,15 +19,17 @@ from twin import Twin
 TOLERANCE = 1e-5  # of a step's largest number
 FLIPS = 1e-3  # share of rows in which a hidden sign or an attended key may differ, where float64 rounds the other way
 DECIDES_INSIDE = ("mlp", "attention")
+Trace = list[tuple[int, np.ndarray]]
 
 
-def traced(fvit: str, packed: bytes, image_HWC: np.ndarray) -> list[tuple[int, np.ndarray]]:
+def traced(fvit: str, packed: bytes, image_HWC: np.ndarray, kernels: str) -> Trace:
     """The number and the rows of every step."""
     with tempfile.TemporaryDirectory() as folder:
         model, picture = Path(folder) / "model.fvit", Path(folder) / "picture.ppm"
         model.write_bytes(packed)
         picture.write_bytes(b"P6 %d %d 255\n" % (image_HWC.shape[1], image_HWC.shape[0]) + image_HWC.tobytes())
-        output = subprocess.run([fvit, "trace", model, picture], check=True, stdout=subprocess.PIPE).stdout
+        environment = {**os.environ, "FRUGALVIT_KERNEL": kernels}
+        output = subprocess.run([fvit, "trace", model, picture], env=environment, check=True, stdout=subprocess.PIPE).stdout
     at, steps = 0, []
     while at < len(output):
         number, rows, columns = np.frombuffer(output, "<i4", 3, at)
@@ -35,14 +39,26 @@ def traced(fvit: str, packed: bytes, image_HWC: np.ndarray) -> list[tuple[int, n
     return steps
 
 
-def main(fvit: str, name: str, seed: int) -> None:
+def refuse_other_bits(name: str, kernels: str, steps: Trace, others: Trace) -> None:
+    assert [number for number, _ in others] == [number for number, _ in steps]
+    for (number, values), (_, found) in zip(steps, others, strict=True):
+        unequal = int((values.view(np.uint32) != found.view(np.uint32)).sum())
+        assert unequal == 0, f"{name}, steps[{number}]: {unequal} of {values.size} numbers differ, reference and {kernels}"
+
+
+def main(fvit: str, test_picture: str, name: str, seed: int) -> None:
     writer = MODELS[name](seed)
     program = writer.program()
     image_HWC = np.random.default_rng(seed + 1).integers(0, 256, (writer.image, writer.image, 3), dtype=np.uint8)
     same, plain = Twin(program, writer.tensors, np.float32), Twin(program, writer.tensors, np.float64)
     twin, seen = same.empty(), {key: value.astype(np.float64) for key, value in same.empty().items()}
     worst, flipped = 0.0, 0
-    steps = traced(fvit, writer.encode(), image_HWC)
+    listed = subprocess.run([test_picture, "kernels"], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    packed, steps = writer.encode(), []
+    for kernels in listed:
+        found = traced(fvit, packed, image_HWC, kernels)
+        steps = steps or found  # the reference comes first
+        refuse_other_bits(name, kernels, steps, found)
     assert [number for number, _ in steps] == list(range(len(program["steps"])))
     for number, values in steps:
         step = program["steps"][number]
@@ -60,8 +76,9 @@ def main(fvit: str, name: str, seed: int) -> None:
             assert not off.any(), f"{where}: off by {error_N.max():.1e} from float64"
         worst = max(worst, float(error_N[~off].max(initial=0)))
         seen[step["to"]] = values.astype(np.float64)
-    print(f"{name}: {len(steps)} steps equal bit for bit; from float64 at most {worst:.1e}, {flipped} rows with a flipped sign")
+    print(f"{name}: {len(steps)} steps equal bit for bit ({', '.join(listed)})")
+    print(f"from float64 at most {worst:.1e}, {flipped} rows with a flipped sign")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 0)
+    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]) if len(sys.argv) > 4 else 0)

@@ -12,12 +12,18 @@
 
 namespace frugalvit {
 
+// With sixteenths, numbers equal to thresholds and sums of exactly 0 occur, but little is ever rounded; with others, every
+// operation rounds, and one that is fused, split or in another place gives other bits.
+enum class Numbers { sixteenths, others };
+
 class Random {
 public:
-    explicit Random(unsigned seed) : engine_(seed) {}
+    Random(unsigned seed, Numbers numbers) : engine_(seed), numbers_(numbers) {}
 
-    // Rounded to sixteenths, so that numbers equal to thresholds and sums of exactly 0 occur.
-    float real() { return static_cast<float>(std::nearbyint(normal_(engine_) * 16) / 16); }
+    float real() {
+        const double number = normal_(engine_);
+        return static_cast<float>(numbers_ == Numbers::sixteenths ? std::nearbyint(number * 16) / 16 : number);
+    }
 
     Array<float> reals(int rows, int columns, float padding = 0) {
         Array<float> out(static_cast<std::size_t>(rows) * padded(columns));
@@ -106,6 +112,7 @@ public:
 
 private:
     std::mt19937 engine_;
+    Numbers numbers_;
     std::normal_distribution<double> normal_;
 };
 
