@@ -6,9 +6,11 @@ import os
 import resource
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,6 +81,50 @@ def test_what_it_cannot_use_it_refuses_and_says_why(files: Path, monkeypatch: py
     (files / "cut.fvit").write_bytes((files / "tiny.fvit").read_bytes()[:-1])
     with pytest.raises(runtime.FileError):
         runtime.Model(files / "cut.fvit")
+
+
+@pytest.fixture
+def writer(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What writes tiny.fvit, to be changed before it does."""
+    monkeypatch.setattr(sys, "path", [str(TESTS), *sys.path])
+    import packed
+
+    return packed.tiny(0)
+
+
+def test_an_answer_that_is_not_finite_is_refused_and_the_next_picture_tried(files: Path, writer: Any) -> None:
+    head = writer.tensors[writer.steps[-1]["weight"]]
+    head[:] = 3e38 * np.sign(head)
+    path = files / "endless.fvit"
+    path.write_bytes(writer.encode())
+    model = runtime.Model(path, threads=1)
+    assert not np.isfinite(model.picture_logits(files / "picture.png")).all()  # what was computed
+    with pytest.raises(runtime.FileError, match="no answer: not all logits are finite"):
+        model.classify(files / "picture.png")
+    pictures = [str(files / "picture.png"), str(files / "gray.png")]
+    done = subprocess.run([sys.executable, "-m", "frugalvit_runtime", str(path), *pictures], capture_output=True, text=True)
+    said = done.stderr.splitlines()
+    assert done.returncode == 1 and done.stdout == "" and len(said) == 2
+    for line, picture in zip(said, pictures, strict=True):
+        assert line.startswith(f"frugalvit_runtime: {picture}: the model has no answer")
+
+
+def test_names_in_a_file_are_text_or_the_file_is_refused(files: Path, writer: Any) -> None:
+    writer.name = "tin\N{LATIN SMALL LETTER E WITH ACUTE}"
+    path, whole = files / "named.fvit", writer.encode()
+    path.write_bytes(whole)
+    assert runtime.Model(path, threads=1).name == writer.name
+
+    def renamed(seven: bytes) -> Path:
+        assert whole.count(rb"\\u00e9") == 1
+        place = whole.index(b'"checksum":"') + len(b'"checksum":"')
+        other = (whole[:place] + b"0" * 8 + whole[place + 8 :]).replace(rb"\\u00e9", seven)
+        path.write_bytes(other[:place] + b"%08x" % zlib.crc32(other) + other[place + 8 :])
+        return path
+
+    assert runtime.Model(renamed(b"-----\xc3\xa9"), threads=1).name == "tin-----" + writer.name[-1]
+    with pytest.raises(runtime.FileError, match=r"named\.fvit: JSON: bytes that are not UTF-8"):
+        runtime.Model(renamed(b"------\xe9"), threads=1)  # Latin-1
 
 
 def test_the_command_prints_the_classes_and_fails_in_one_line(files: Path) -> None:

@@ -38,6 +38,14 @@ const Json& member(const Json& object, const std::string& name, Json::Kind kind,
     return *value;
 }
 
+// Other safetensors files have metadata of their own, or none.
+void refuse_unpacked(const Json& header) {
+    const Json* metadata = header.find("__metadata__");
+    const Json* format = metadata ? metadata->find("format") : nullptr;
+    if (!format || format->string != "frugalvit-packed")
+        throw FileError("not a packed model: its header does not say 'frugalvit-packed'. `frugalvit pack` writes one");
+}
+
 void refuse_others(const Json& object, std::initializer_list<std::string_view> known, const std::string& where) {
     for (const auto& [name, _] : object.members)
         if (std::find(known.begin(), known.end(), name) == known.end())
@@ -119,11 +127,11 @@ PackedFile::PackedFile(std::vector<std::uint8_t> bytes) : bytes_(std::move(bytes
     if (header_size > longest_header || header_size > bytes_.size() - 8)
         throw FileError("not a packed model, or cut off. `frugalvit pack` writes one");
     const Json header = parse_json({reinterpret_cast<const char*>(bytes_.data()) + 8, static_cast<std::size_t>(header_size)});
+    refuse_unpacked(header);
     const Json& metadata = member(header, "__metadata__", Json::Kind::object, "header");
     const auto text = [&](const std::string& name) -> const Json& {
         return member(metadata, name, Json::Kind::string, "metadata");
     };
-    if (text("format").string != "frugalvit-packed") throw FileError("format: not 'frugalvit-packed'");
     if (text("version").string != "1")
         throw FileError("version: '" + text("version").string + "' is not known; this program reads version 1");
     refuse_others(metadata, {"format", "version", "checksum", "program"}, "metadata");

@@ -8,6 +8,7 @@ namespace frugalvit {
 namespace {
 
 constexpr int deepest = 16;
+constexpr int most_values = 1 << 20;
 
 class Parser {
 public:
@@ -44,6 +45,7 @@ private:
 
     Json parse(int depth) {
         if (depth > deepest) fail("more than 16 levels");
+        if (++values_ > most_values) fail("more than 2^20 values");
         skip_space();
         Json value;
         value.begin = at_;
@@ -192,6 +194,21 @@ private:
         }
     }
 
+    // A character of several bytes (RFC 3629), of which the first has been read.
+    void wide_character(std::string& out, unsigned char lead) {
+        const int more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
+        static constexpr unsigned least[] = {0, 0x80, 0x800, 0x10000};
+        unsigned code = lead & (0x3F >> more);
+        for (int i = 0; i < more; ++i, ++at_) {
+            const auto next = static_cast<unsigned char>(peek());
+            if (next >> 6 != 2) fail("bytes that are not UTF-8");
+            code = code << 6 | (next & 0x3F);
+        }
+        if (lead < 0xC0 || lead > 0xF7 || code < least[more] || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
+            fail("bytes that are not UTF-8");
+        append_utf8(out, code);
+    }
+
     std::string string() {
         expect('"');
         std::string out;
@@ -201,12 +218,14 @@ private:
             if (next == '"') return out;
             if (static_cast<unsigned char>(next) < 0x20) fail("a control character in a string");
             if (next == '\\') escape(out);
+            else if (static_cast<unsigned char>(next) >= 0x80) wide_character(out, static_cast<unsigned char>(next));
             else out += next;
         }
     }
 
     std::string_view text_;
     std::size_t at_ = 0;
+    int values_ = 0;
 };
 
 }  // namespace

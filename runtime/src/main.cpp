@@ -80,6 +80,11 @@ void print_best(const Program& program, const std::vector<float>& logits, const 
     flush();
 }
 
+void refuse_overflow(const std::vector<float>& logits) {
+    if (!std::all_of(logits.begin(), logits.end(), [](float logit) { return std::isfinite(logit); }))
+        throw FileError("the model has no answer: not all logits are finite, for its numbers are too large");
+}
+
 int classify(const Model& model, std::span<const std::string> paths, std::size_t top) {
     Runner runner(model, threads());
     std::vector<float> logits(model.classes());
@@ -87,7 +92,8 @@ int classify(const Model& model, std::span<const std::string> paths, std::size_t
     for (const std::string& path : paths) {
         try {
             runner.run(with_channels(read_picture(path), model.program().image.channels), logits.data());
-        } catch (const std::exception& error) {  // others may be readable
+            refuse_overflow(logits);
+        } catch (const std::exception& error) {  // others may have an answer
             std::fprintf(stderr, "fvit: %s\n", about(path, error).c_str());
             all = false;
             continue;

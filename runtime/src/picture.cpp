@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cctype>
 
 #include "frugalvit/picture.h"
@@ -6,7 +7,7 @@ namespace frugalvit {
 namespace {
 
 constexpr int longest_side = 1 << 15;
-constexpr std::size_t most_pixels = std::size_t{1} << 28;
+constexpr std::size_t most_bytes = std::size_t{1} << 28;
 
 class Netpbm {
 public:
@@ -15,16 +16,16 @@ public:
     Picture read() {
         Picture picture;
         if (bytes_.size() < 2 || bytes_[0] != 'P' || (bytes_[1] != '5' && bytes_[1] != '6'))
-            throw FileError("of no kind that is read here");
+            throw FileError("of no kind that is read here. Give JPEG, PNG, or binary PPM or PGM");
         picture.channels = bytes_[1] == '6' ? 3 : 1;
         at_ = 2;
-        picture.width = number(longest_side);
-        picture.height = number(longest_side);
-        if (number(65535) != 255) throw FileError("a PGM or PPM picture that does not have 8 bits");
+        picture.width = side();
+        picture.height = side();
+        if (number() != 255) throw FileError("a PGM or PPM picture that does not have 8 bits");
         ++at_;
         const std::size_t size = static_cast<std::size_t>(picture.width) * picture.height * picture.channels;
-        if (size > most_pixels || at_ > bytes_.size() || bytes_.size() - at_ < size)
-            throw FileError("a PGM or PPM picture that ends too early");
+        if (size > most_bytes) refuse_pixels(std::to_string(most_bytes / picture.channels / 1000000) + " million");
+        if (at_ > bytes_.size() || bytes_.size() - at_ < size) throw FileError("a PGM or PPM picture that ends too early");
         const auto pixels = bytes_.subspan(at_, size);
         picture.pixels.assign(pixels.begin(), pixels.end());
         return picture;
@@ -33,7 +34,18 @@ public:
 private:
     int peek() const { return at_ < bytes_.size() ? bytes_[at_] : -1; }
 
-    int number(int most) {
+    [[noreturn]] static void refuse_pixels(const std::string& most) {
+        throw FileError("a PGM or PPM picture with too many pixels. Make it at most " + most);
+    }
+
+    int side() {
+        const int value = number();
+        if (value > longest_side) refuse_pixels("32,768 a side");
+        return value;
+    }
+
+    // Large ones are not told from each other.
+    int number() {
         while (std::isspace(peek()) || peek() == '#') {
             if (peek() == '#')
                 while (peek() != '\n' && peek() != -1) ++at_;
@@ -42,8 +54,7 @@ private:
         int value = 0;
         if (!std::isdigit(peek())) throw FileError("a PGM or PPM picture with a broken header");
         while (std::isdigit(peek())) {
-            value = value * 10 + (peek() - '0');
-            if (value > most) throw FileError("a PGM or PPM picture that is too large");
+            value = std::min(value * 10 + (peek() - '0'), 1 << 20);
             ++at_;
         }
         if (value == 0) throw FileError("a PGM or PPM picture without pixels");
@@ -72,8 +83,7 @@ Picture read_picture(const std::string& path) {
     try {
         return upright(decode(bytes, first), orientation(bytes));
     } catch (const FileError& error) {
-        const bool known = first == 0xFF || first == 0x89;  // JPEG and PNG
-        throw FileError(path + ": " + error.what() + (known ? "." : ". Give JPEG, PNG, or binary PPM or PGM."));
+        throw FileError(path + ": " + error.what() + ".");
     }
 }
 

@@ -154,6 +154,34 @@ def numbers_that_are_not_finite_are_refused(fvit: Calls) -> None:
             fvit.refused(problem, done=fvit("bad.fvit", "good.ppm"))
 
 
+def other_safetensors_files_are_told_so(fvit: Calls) -> None:
+    entries = b'"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+    for metadata in (b"", b'"__metadata__":{"format":"pt"},'):
+        header = b"{" + metadata + entries
+        fvit.write("model.safetensors", len(header).to_bytes(8, "little") + header + bytes(4))
+        done = fvit("model.safetensors", "good.ppm")
+        fvit.refused("model.safetensors: not a packed model", done=done)
+        assert b"`frugalvit pack` writes one" in done.stderr, done
+
+
+def answers_that_are_not_finite_are_refused(fvit: Calls) -> None:
+    for seed in range(3):
+        writer = pyramid(Writer("tiny", 16, np.random.default_rng(seed), cover=64), 2, TINY, 5)
+        head = writer.tensors[writer.steps[-1]["weight"]]
+        head[1:] = 3e38 * np.sign(head[1:])  # one class stays finite
+        fvit.write("endless.fvit", writer.encode())
+        fvit.write("black.ppm", b"P6 20 30 255\n" + bytes(1800))
+        done = fvit("endless.fvit", "black.ppm", "missing.png", "good.ppm")
+        none = "the model has no answer"
+        fvit.refused(f"black.ppm: {none}", "missing.png: cannot", f"good.ppm: {none}", done=done)
+        assert done.stdout == b"", done
+    writer = pyramid(Writer("tiny", 16, np.random.default_rng(0), cover=64), 2, TINY, 5)
+    writer.tensors[writer.steps[-1]["bias"]][:2] = 3e38, -3e38  # large, but finite
+    fvit.write("large.fvit", writer.encode())
+    done = fvit("large.fvit", "good.ppm")
+    assert done.returncode == 0 and done.stdout.splitlines()[1] == b"  100.0 %  class 0", done
+
+
 def a_file_without_an_end_is_refused(fvit: Calls) -> None:
     fvit.refused("/dev/zero: more than 2^30 bytes", done=fvit("model.fvit", "/dev/zero"))
 
@@ -168,6 +196,10 @@ def short_memory_is_said(fvit: Calls) -> None:
     done = fvit("model.fvit", "large.pgm", "good.ppm", before=below(250))
     fvit.refused("large.pgm: not enough memory", done=done)
     assert done.stdout == fvit("model.fvit", "good.ppm").stdout
+    header = b'{"a":[0' + b",0" * ((16 * MEGABYTE - 10) // 2) + b"]}"
+    fvit.write("values.fvit", len(header).to_bytes(8, "little") + header)
+    done = fvit("values.fvit", "good.ppm", before=below(250))
+    fvit.refused("values.fvit: JSON: more than 2^20 values at byte 2097", done=done)
     for words in (("bench", "model.fvit"), ("model.fvit", "good.ppm")):
         fvit.refused("cannot start 256 threads (", done=fvit(*words, threads="256", before=below(400)))
 
@@ -181,7 +213,9 @@ def main(fvit: str, options: Sequence[str]) -> None:
         pictures_behind_bad_ones_are_classified,
         pipes_are_read_as_files_are,
         threads_are_as_many_as_the_process_may_use,
+        other_safetensors_files_are_told_so,
         numbers_that_are_not_finite_are_refused,
+        answers_that_are_not_finite_are_refused,
         *([a_file_without_an_end_is_refused, short_memory_is_said] if "limits" in options else []),
     ]
     with tempfile.TemporaryDirectory() as folder:

@@ -22,6 +22,14 @@ std::vector<std::uint8_t> replaced(const std::vector<std::uint8_t>& bytes, const
     return out;
 }
 
+std::vector<std::uint8_t> file_of(const std::string& header, std::size_t data) {
+    std::vector<std::uint8_t> out(8 + header.size() + data);
+    const std::uint64_t size = header.size();
+    std::memcpy(out.data(), &size, 8);
+    std::memcpy(out.data() + 8, header.data(), header.size());
+    return out;
+}
+
 }  // namespace
 
 int main(int, char** words) {
@@ -32,7 +40,7 @@ int main(int, char** words) {
     const auto refuses = [&](const char* old, const char* text, const char* reason) {
         check::refuses<FileError>([&] { load(replaced(bytes, old, text)); }, reason);
     };
-    refuses("frugalvit-packed", "frugalvit-Packed", "not 'frugalvit-packed'");
+    refuses("frugalvit-packed", "frugalvit-Packed", "not a packed model: its header does not say 'frugalvit-packed'");
     refuses("\"version\":\"1\"", "\"version\":\"2\"", "version 1");
     refuses("\"checksum\"", "\"checksam\"", "checksam");
     refuses("\"F32\"", "\"F64\"", "F64");
@@ -44,6 +52,33 @@ int main(int, char** words) {
     refuses("\\\"0x\\\":[64,16]", "\\\"0x\\\":[65,16]", "steps[");
     refuses("\"shape\":[16,12]", "\"shape\":[16, 0]", "a side of 0");
     refuses("\\\"0x\\\":[64,16]", "\\\"0x\\\":[64,17]", "steps[0]");
+
+    // Other safetensors files: without metadata, with none of their own, as PyTorch writes them, and such that are odd.
+    for (const char* metadata : {"", "{}", "{\"format\":\"pt\"}", "{\"format\":1}", "[]"}) {
+        const std::string names = *metadata ? std::string("\"__metadata__\":") + metadata + "," : "";
+        const std::string ordinary = "{" + names + "\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}";
+        check::refuses<FileError>([&] { load(file_of(ordinary, 4)); }, "not a packed model");
+        check::refuses<FileError>([&] { load(file_of(ordinary, 4)); }, "`frugalvit pack` writes one");
+    }
+    check::refuses<FileError>([&] { load(file_of("[1]", 0)); }, "not a packed model");
+
+    // A name of four bytes: too long a form, a surrogate, past the last character, without an end or without a beginning.
+    const auto named = [&](const std::string& name) { return replaced(bytes, "\\\"tiny\\\"", "\\\"" + name + "\\\""); };
+    for (const char* name : {"\xC1\xBFxx", "\xE0\x9F\xBFx", "\xED\xA0\x80x", "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80",
+                             "\xF8\x88\x80\x80", "xxx\xC3", "xx\xE2\x82", "x\xF0\x9F\x98", "\x80xxx", "x\xFFxx", "\xC3xxx"})
+        check::refuses<FileError>([&] { load(named(name)); }, "bytes that are not UTF-8");
+    for (const char* name : {"\xC2\x80xx", "\xDF\xBFxx", "\xE0\xA0\x80x", "\xED\x9F\xBFx", "\xEE\x80\x80x", "\xEF\xBF\xBFx",
+                             "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"})
+        check::that(Model{PackedFile(named(name))}.program().name == name, "a name in UTF-8");
+
+    // As many values as all limits of the format allow are read; more are not.
+    const auto values = [](int count) {  // the array and its object are two of them
+        std::string text = "{\"a\":[0";
+        for (int i = 3; i < count; ++i) text += ",0";
+        return text + "]}";
+    };
+    check::that(parse_json(values(1 << 20)).members[0].second.items.size() == (1 << 20) - 2, "2^20 values");
+    check::refuses<FileError>([&] { parse_json(values((1 << 20) + 1)); }, "more than 2^20 values");
 
     auto longer = bytes;
     longer.push_back(0);

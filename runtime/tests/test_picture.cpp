@@ -45,7 +45,11 @@ int main(int count, char** words) {
     check::that(color.pixels == bytes_of("aaabbb"), "gray as three channels");
     check::that(with_channels(color, 1).pixels == gray.pixels, "three equal channels as gray");
     check::refuses<FileError>([] { decode_netpbm(bytes_of("P6 2 2 255\nabc")); }, "too early");
-    check::refuses<FileError>([] { decode_netpbm(bytes_of("P6 99999 2 255\n")); }, "too large");
+    check::refuses<FileError>([] { decode_netpbm(bytes_of("P6 99999 2 255\n")); }, "too many pixels. Make it at most 32,768");
+    check::refuses<FileError>([] { decode_netpbm(bytes_of("P5 2 999999999999 255\n")); }, "at most 32,768 a side");
+    check::refuses<FileError>([] { decode_netpbm(bytes_of("P6 10000 10000 255\n")); }, "pixels. Make it at most 89 million");
+    check::refuses<FileError>([] { decode_netpbm(bytes_of("P5 20000 20000 255\n")); }, "pixels. Make it at most 268 million");
+    check::refuses<FileError>([] { decode_netpbm(bytes_of("P5 10000 10000 255\n")); }, "too early");
     check::refuses<FileError>([] { decode_netpbm(bytes_of("P6 2 2 65535\n")); }, "8 bits");
     check::refuses<FileError>([] { decode_png(bytes_of("\x89PNG")); }, "no signature");
     Image small{};

@@ -1,4 +1,5 @@
-// A strict reader of JSON (RFC 8259): no comments, no trailing commas, no repeated keys, no more than 16 levels.
+// A strict reader of JSON (RFC 8259): no comments, no trailing commas, no repeated keys, no more than 16 levels or 2^20 values,
+// and nothing but UTF-8.
 #pragma once
 
 #include <cstddef>

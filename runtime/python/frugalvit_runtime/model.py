@@ -78,6 +78,8 @@ class Model:
         if top < 1:
             raise ValueError(f"top: {top}. Use 1 or more.")
         logits_C = self.picture_logits(picture).astype(np.float64)
+        if not np.isfinite(logits_C).all():
+            raise FileError("the model has no answer: not all logits are finite, for its numbers are too large")
         odds_C = np.exp(logits_C - logits_C.max())
         labels = self.labels or tuple(f"class {number}" for number in range(len(logits_C)))
         order = np.argsort(-logits_C, kind="stable")[:top]
