@@ -85,6 +85,14 @@ def test_predict_names_the_classes_of_pictures_paths_and_arrays(tmp_path: Path, 
         one.predict(arrays[0], top=0)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_model_whose_logits_are_no_numbers_has_no_answer(toy: Model, value: float) -> None:
+    one = classifier(toy)
+    torch.nn.init.constant_(next(parameter for name, parameter in one.named_parameters() if name.endswith("class.bias")), value)
+    with pytest.raises(WeightsError, match="the model has no answer: not all of its logits are finite"):
+        one.predict(np.zeros((20, 28, 3), np.uint8))
+
+
 def test_predict_leaves_the_mode_as_it_was(toy: Model) -> None:
     one = classifier(toy).train()
     one.predict(np.zeros((20, 28, 3), np.uint8))

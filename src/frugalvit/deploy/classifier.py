@@ -155,6 +155,8 @@ class Classifier(nn.Module):
 
 def named(logits_BC: Tensor, classes: Sequence[str], top: int) -> list[Prediction]:
     """The `top` classes of each picture by their logits."""
+    if not logits_BC.isfinite().all():
+        raise WeightsError("the model has no answer: not all of its logits are finite. Are its weights numbers?")
     best = logits_BC.float().softmax(-1).topk(min(top, len(classes)))
     rows = zip(best.values.tolist(), best.indices.tolist(), strict=True)
     return [Prediction(tuple(classes[place] for place in places), tuple(values)) for values, places in rows]
