@@ -155,7 +155,7 @@ def test_a_way_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setattr(sys, "argv", ["loss_agreement.py", "--ways", "plain,stram"])
     with pytest.raises(SystemExit):
         loss_agreement.main()
-    assert "'stram' is no way. Use all, or some of plain, fp32, kernels" in capsys.readouterr().err
+    assert "'stram' is no way. Use all, or some of plain, again, fp32, kernels" in capsys.readouterr().err
 
 
 def test_a_model_that_fails_or_trains_for_longer_does_not_take_the_rows_of_others(
