@@ -130,6 +130,8 @@ def test_override_sets_a_value_by_its_path(toy: Model, text: str, path: str, val
         ("classes[0]=3", "classes: 9 is not a list"),
         ("classes.x=3", "classes: 9 has no fields"),
         ("layers[2].attention.scale=LearnedScal", "Did you mean 'LearnedScale'?"),
+        ("layers[2].attention.linear=Dens(init=Xavier)", "Did you mean 'Dense'?"),
+        ("layers[2].attention.linear=Dense(init=Xavier", "the parenthesis behind Dense is not closed"),
         ("layers[2].attention.before=[{]", "is not JSON"),
         ("layers[2].attention.before=[HideSelf", 'Write HideSelf,MixHeads or, as JSON, ["HideSelf", "MixHeads"].'),
         ("layers[2].attention.before=HideSelf]", 'Write HideSelf,MixHeads or, as JSON, ["HideSelf", "MixHeads"].'),

@@ -93,6 +93,8 @@ def parse(text: str, annotation: Any, current: Any = None) -> Any:
     name, _, inner = text.partition("(")
     if name in known and (text == name or inner.endswith(")")):
         return read_part({"part": name, **arguments(inner[:-1], known[name])}, annotation, {})
+    if name in known and "(" in text:
+        raise SpecError(f"'{text}': the parenthesis behind {name} is not closed.")
     if hasattr(current, "parsed"):
         return current.parsed(text)
     for kind in members(annotation):
@@ -107,7 +109,7 @@ def parse(text: str, annotation: Any, current: Any = None) -> Any:
     elif examples:
         cure = f" Write {' or '.join(examples[:2])}."
     else:
-        cure = f" {suggestion(text, known)}" if known and len(text) > 1 else ""
+        cure = f" {suggestion(name, known)}" if known and len(text) > 1 else ""
     raise SpecError(f"'{text}' does not fit here. Expected {expected(annotation)}.{cure}")
 
 

@@ -253,6 +253,10 @@ def cautions(training: Training) -> Iterator[str]:
         f"peak learning rate {peak:.3g}; {training.place.device}, {precision_of(training.state.module, training.place)}"
     )
     yield from filter(None, (training.note, resizing(training)))
+    store, side = recipe.data.store, min(training.preprocess.height, training.preprocess.width)
+    if store is not None and store.limit is not None and store.limit < side:
+        small = f"pictures are stored with {store.limit} pixels on their shorter side and enlarged for the model"
+        yield f"caution: {small}, which takes {side}"
     if recipe.batch > len(training.sources["train"]):
         yield f"caution: {recipe.batch} pictures a batch are more than there are, so that some repeat within it"
     places = recipe.data.order.length(len(training.sources["train"]))

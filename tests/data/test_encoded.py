@@ -17,7 +17,7 @@ from tests.training.runs import StopAt, Stopped, column, trace
 from torch import Tensor
 
 import frugalvit
-from frugalvit.beginning import opened
+from frugalvit.beginning import cautions, opened
 from frugalvit.data.augment import ResizedCrop, deit_augment
 from frugalvit.data.batches import TrainingBatches, read
 from frugalvit.data.device.draws import uniform
@@ -108,11 +108,23 @@ def test_a_picture_many_times_the_models_size_is_cropped_as_by_pillow() -> None:
     np.testing.assert_array_equal(found_HWC, np.asarray(pillow(image_CHW).resize((20, 20), Pillow.Resampling.BICUBIC)))
 
 
-def test_pictures_too_large_to_be_kept_are_told_to_be_stored_smaller(tmp_path: Path) -> None:
+def test_pictures_too_large_to_be_kept_are_told_how_small_to_store_them(tmp_path: Path) -> None:
     root = photographs(tmp_path / "photos", [(290, 40), (40, 30)])
-    with pytest.raises(SpecError, match=r"290 pixels become 32, .* Store the pictures smaller, or augment on the CPU"):
+    with pytest.raises(
+        SpecError, match=r"a picture of 290 x 40 pixels, .* at most 256 x 256\. data\.store=Stored\(35\), which"
+    ):
         prepared(a_recipe("path=kept"), root)
-    assert prepared(a_recipe("path=kept", "data.store=Stored(30)"), root).recipe.path == "kept"
+    assert prepared(a_recipe("path=kept", "data.store=Stored(35)"), root).recipe.path == "kept"
+    wide = photographs(tmp_path / "wide", [(900, 40), (40, 30)])
+    with pytest.raises(SpecError, match=r"a picture of 900 x 40 pixels, .* at most 256 x 256\. Leave path at auto"):
+        prepared(a_recipe("path=kept"), wide)
+
+
+def test_pictures_that_are_stored_smaller_than_the_models_are_told(tmp_path: Path) -> None:
+    root = photographs(tmp_path / "photos", [(40, 30)])
+    said = {limit: list(cautions(prepared(a_recipe(f"data.store=Stored({limit})"), root))) for limit in (16, 32)}
+    told = "caution: pictures are stored with 16 pixels on their shorter side and enlarged for the model, which takes 32"
+    assert told in said[16] and not any("shorter side" in line for line in said[32])
 
 
 # ------------------------------------------------------------------------------------------------ files
@@ -224,7 +236,7 @@ def test_its_step_and_its_loop_are_timed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "ending", "message"),
     [
-        (("data.augment.steps=[PadCrop, Flip]",), "jpg", "cropped first, by ResizedCrop, and here by PadCrop"),
+        (("data.augment.steps=[PadCrop, Flip]",), "jpg", "cropped first .ResizedCrop., and here PadCrop is first"),
         ((), "png", "none is a JPEG file that a device decodes. Leave path at auto"),
         (("data.store=Stored(40)",), "jpg", "data.store decodes them once. Leave one of the two out"),
     ],

@@ -96,7 +96,7 @@ def test_a_size_that_only_decoding_finds_is_found(monkeypatch: pytest.MonkeyPatc
     sides = [8] * 40
     sides[3] = 9  # not among those that are looked at first
     assert on_cuda(Photographs(sides), monkeypatch).recipe.path == "sent"
-    with pytest.raises(SpecError, match="of many sizes that the device keeps are cropped first, by ResizedCrop, and here by"):
+    with pytest.raises(SpecError, match=r"that the device keeps must be cropped first .*, and here PadCrop is first"):
         prepared(Photographs(sides), "path=kept")
 
 

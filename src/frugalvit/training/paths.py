@@ -14,8 +14,8 @@ from frugalvit.data.augment import Augment, ResizedCrop
 from frugalvit.data.batches import TrainingBatches
 from frugalvit.data.device.erase import erase
 from frugalvit.data.device.mix import mix
-from frugalvit.data.device.mixed import refuse_large
 from frugalvit.data.device.pipeline import part_of_pipeline, pipeline
+from frugalvit.data.device.resample import largest_source
 from frugalvit.data.device.size import MapSize
 from frugalvit.data.encoded import EncodedBatches
 from frugalvit.data.gpu_jpeg import decoder_for, decodes_on, plain_jpeg
@@ -134,7 +134,8 @@ def cropped_first(augment: Augment, preprocess: Preprocess, does: str) -> Resize
     if not isinstance(first, ResizedCrop):
         kind = type(first).__name__
         raise Unfit(
-            f"pictures of many sizes that the device {does} are cropped first, by ResizedCrop, and here by {kind}. {OTHERWISE}"
+            f"pictures of many sizes that the device {does} must be cropped first (ResizedCrop), and here {kind} is first. "
+            f"{OTHERWISE}"
         )
     size = preprocess.height, preprocess.width
     part_of_pipeline(rest, MapSize(*size, len(preprocess.mean)), size)
@@ -175,7 +176,21 @@ def refuse_sizes(recipe: Recipe, sizes: set[tuple[int, int]], preprocess: Prepro
     elif recipe.path == "auto":
         raise Unfit(DIFFER)
     else:
-        refuse_large(cropped_first(recipe.data.augment, preprocess, "keeps"), largest, target)
+        refuse_large(cropped_first(recipe.data.augment, preprocess, "keeps"), sizes, target)
+
+
+def refuse_large(crop: ResizedCrop, sizes: set[tuple[int, int]], target: tuple[int, int]) -> None:
+    """Pictures, one of which shrinks by more than a captured step spells out."""
+    high, wide = (largest_source(side, crop.interpolation) for side in target)
+    largest = max(sizes, key=lambda size: max(size[0] / high, size[1] / wide))
+    if largest[0] <= high and largest[1] <= wide:
+        return
+    limit = min(int(min(high / size[0], wide / size[1]) * min(size)) for size in sizes)
+    cure = f"data.store=Stored({limit}), which limits the shorter side, makes all small enough; or leave path at auto."
+    raise Unfit(
+        f"there is a picture of {largest[1]} x {largest[0]} pixels, and for a model of {target[1]} x {target[0]} those "
+        f"that are kept have at most {wide} x {high}. {cure if limit >= min(target) else OTHERWISE}"
+    )
 
 
 def shared(store: Store, place: Place) -> tuple[OnDevice, str]:

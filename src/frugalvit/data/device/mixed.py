@@ -56,7 +56,8 @@ class CropOfMany(nn.Module):
     def __init__(self, spec: ResizedCrop, kept: ManySizes, target: tuple[int, int]):
         super().__init__()
         self.spec, self.kept, self.target = spec, kept, target
-        refuse_large(spec, kept.largest, target)
+        for source, wanted in zip(kept.largest, target, strict=True):
+            refuse_many_taps(source, wanted, spec.interpolation)
         high, wide = kept.largest
         self.at_once = max(1, min(AT_ONCE, PIXELS // (high * wide)))
 
@@ -67,12 +68,6 @@ class CropOfMany(nn.Module):
     def crops(self, index_N: Tensor, draws_NK: Tensor) -> Tensor:
         height_N, width_N = self.kept.height_N[index_N], self.kept.width_N[index_N]
         return cropped(self.spec, self.kept.canvas_BCHW(index_N), height_N, width_N, draws_NK, self.target)
-
-
-def refuse_large(spec: ResizedCrop, largest: tuple[int, int], target: tuple[int, int]) -> None:
-    """Pictures that shrink by more than a captured step should spell out."""
-    for source, wanted in zip(largest, target, strict=True):
-        refuse_many_taps(source, wanted, spec.interpolation)
 
 
 def on(numbers: list[int], device: torch.device) -> Tensor:

@@ -45,6 +45,11 @@ def taps_needed(source: int, target: int, interpolation: str) -> int:
     return 2 * math.ceil(support) + 1
 
 
+def largest_source(target: int, interpolation: str) -> int:
+    """The most pixels that may become `target` in a compiled step."""
+    return int(target * (MOST_TAPS - 1) / 2 / FILTERS[interpolation][1])
+
+
 def refuse_many_taps(source: int, target: int, interpolation: str) -> None:
     """More than a compiled step should spell out; before any data is opened."""
     count = taps_needed(source, target, interpolation)
