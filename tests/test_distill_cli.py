@@ -290,7 +290,7 @@ def test_a_folder_of_several_students_says_how_it_goes_on(tmp_path: Path) -> Non
         ),
         ([*KNOWN, "precision=fp16", "--device", "cpu"], "fp16"),
         ([*KNOWN, "model.classes=7"], "7"),
-        ([*KNOWN, "path=decoded"], "cropped first, by ResizedCrop"),
+        ([*KNOWN, "path=decoded"], "must be cropped first"),
         ([*KNOWN, "teaching.file=answers.safetensors"], "look the same every time"),
         ([*KNOWN, "--init", "nothere"], "no model of that name|no released weights"),
         (["--teacher", "none.json", *KNOWN[2:]], "--teacher none.json: there is no such file"),
