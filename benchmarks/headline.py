@@ -2,6 +2,7 @@
 
     python benchmarks/headline.py --data CIFAR --way none [--val] [--passes 200] [--seed 0] [--out docs/results]
     python benchmarks/headline.py --data CIFAR --way hard [--val] [--passes 100] [--teacher-passes 80] [--seed 0]
+    python benchmarks/headline.py --data CIFAR --way soft --override 'objective.terms[1].how.temperature=1' ...
 
 CIFAR is a folder of arrays (train_images.npy, test_images.npy, ...). The clock is that of the process: it starts with Python
 and counts imports, opening, compiling (from an empty cache), all training, the teacher's too, and the measurement. With
@@ -26,7 +27,9 @@ from typing import Any
 import torch
 
 import frugalvit
+from frugalvit.assign import override
 from frugalvit.beginning import opened
+from frugalvit.cli.distill import of_taught
 from frugalvit.measure.latency import device_name
 from frugalvit.nn.architecture import Architecture
 from frugalvit.recipes.teach import taught
@@ -103,10 +106,14 @@ def top1_of(run: Run, recipe: Recipe, split: str, arguments: argparse.Namespace)
 
 def measured(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     start, split = age(), "val" if arguments.val else "test"
-    student = recipe_of(arguments.student, arguments.override, arguments.passes, arguments)
+    about = [word for word in arguments.override if of_taught(word)]
+    student = recipe_of(
+        arguments.student, [word for word in arguments.override if word not in about], arguments.passes, arguments
+    )
     alone = arguments.way == "none"
     if not alone:
         student = taught(student, Teaching(RunTeacher(str(folder / "teacher"))), arguments.way)
+    student = override(student, *about)
     parameters = parameters_of(replace(student.model, classes=10))
     if parameters > PARAMETERS:
         raise SystemExit(f"the student has {parameters:,} parameters, more than {PARAMETERS:,}. Choose a smaller one.")
@@ -138,6 +145,7 @@ def measured(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "images_per_second": {who: round(one.images_per_second) for who, one in done.items()},
         "total": round(total, 1),
         "limit": arguments.seconds,
+        "together": arguments.together,
         "within": total <= arguments.seconds,
         "nonfinite": sum(one.run.summary["nonfinite"] for one in done.values()),
         "notes": {who: one.notes for who, one in done.items()},
@@ -167,7 +175,8 @@ def page(rows: list[dict[str, Any]]) -> str:
         "`python benchmarks/headline.py` on CIFAR-10, with or without a teacher trained in the same process: seconds are "
         "those of the whole process on one device, from the start of Python on, compiling from an empty cache included. Rows "
         "with `val` are measured on training pictures that were held out; rows with `test` learned from all training pictures, "
-        "and the finished student has read the test pictures once. No test-time augmentation.",
+        "and the finished student has read the test pictures once. No test-time augmentation. At once: how many such processes "
+        "shared the device, which makes each of them longer.",
     ]
     alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
@@ -193,6 +202,7 @@ def page(rows: list[dict[str, Any]]) -> str:
             "teacher's top-1": f"{row['teacher_top1']:.2f}" if "teacher_top1" in row else "",
             **{name.removeprefix(f"{row['split']}_"): f"{value:.2f}" for name, value in row["results"].items()},
             "seconds": f"{row['total']:.0f} of {row['limit']:g}{'' if row['within'] else ': too long'}",
+            "at once": row.get("together", 1),
             **{name: row["where"][name] for name in ("device", "torch", "commit")},
         }
         for row in rows
@@ -213,7 +223,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--student", default="small.best_cifar10")
-    parser.add_argument("--override", action="append", default=[], metavar="NAME=VALUE", help="of the student's recipe")
+    parser.add_argument("--override", action="append", default=[], metavar="NAME=VALUE", help="of the student, or its teaching")
     parser.add_argument("--passes", type=int, default=100, help="of the student")
     parser.add_argument("--way", default="hard", choices=("none", "token", "hard", "soft"), help="to learn from the teacher")
     parser.add_argument("--teacher", default="convnet.cifar10")
@@ -221,6 +231,7 @@ def main() -> None:
     parser.add_argument("--teacher-passes", type=int, default=80)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="the limit")
+    parser.add_argument("--together", type=int, default=1, metavar="N", help="such processes at once here, for the table")
     parser.add_argument("--val", action="store_true", help="on held-out training pictures")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--runs", type=Path, help="an empty folder that keeps the runs")

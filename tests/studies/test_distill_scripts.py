@@ -166,7 +166,10 @@ def test_the_headline_reads_the_test_pictures_once_and_only_without_val(
     words = ["--data", cifar, "--out", tmp_path, *given("--override", STUDENT), "--passes", "1", "--teacher-passes", "6"]
     words += ["--way", "token", *given("--teacher-override", TEACHER)]
     called(headline, monkeypatch, *words, "--val", "--seconds", "1e6")
-    called(headline, monkeypatch, *words, "--seconds", "1", "--runs", tmp_path / "runs")
+    words += ["--override", "objective.terms[1].weight=0.3"]
+    called(headline, monkeypatch, *words, "--seconds", "1", "--together", "2", "--runs", tmp_path / "runs")
+    terms = frugalvit.recipe(str(tmp_path / "runs" / "student")).objective.terms
+    assert [term.weight for term in terms] == [0.5, 0.3]
     assert frugalvit.load(tmp_path / "runs" / "student").spec.model.heads == ("class", "distill")
     log = [json.loads(line) for line in next((tmp_path / "headline_logs").glob("test-*-seed-0.jsonl")).read_text().splitlines()]
     assert {one["run"] for one in log} == {"teacher", "student"} and "distilled_distill" in log[-1]
@@ -182,7 +185,7 @@ def test_the_headline_reads_the_test_pictures_once_and_only_without_val(
     plain = frugalvit.recipe("small.best_cifar10", *STUDENT, "model.classes=10").model
     assert test["parameters"] == frugalvit.cost(plain).parameters + 2 * 8 + 90  # a token, its position and its head
     page = (tmp_path / "headline.md").read_text()
-    assert "of 1: too long" in page and page in capsys.readouterr().out
+    assert "of 1: too long | 2 |" in page and page in capsys.readouterr().out
 
 
 def test_a_headline_without_a_teacher_is_averaged_over_seeds(
