@@ -52,11 +52,11 @@ def losses(training: Training, count: int = 20) -> list[float]:
     return [one.values["loss"] for one in islice(loop.fit(training.step, training.batches, training.cadence), count)]
 
 
-@pytest.mark.parametrize("path", ["kept", "sent"])
+@pytest.mark.parametrize("words", ["path=kept", "path=sent", "path=kept data.mix=MixEach()"])
 @pytest.mark.parametrize("compiled_from", [0, 10**9], ids=["compiled", "as it is"])
-def test_a_captured_step_computes_what_it_is_made_of(path: str, compiled_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_captured_step_computes_what_it_is_made_of(words: str, compiled_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "FROM", compiled_from)
-    captured, plain = (prepare(small(f"path={path}", "passes=4"), noise(), place_for("cuda", "auto")) for _ in range(2))
+    captured, plain = (prepare(small(*words.split(), "passes=4"), noise(), place_for("cuda", "auto")) for _ in range(2))
     assert isinstance(plain.step, graph_step.GraphStep) and isinstance(captured.step, graph_step.GraphStep)
     plain.step.tried = True  # and so never captured
     ours, theirs = losses(captured), losses(plain)
