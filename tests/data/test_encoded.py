@@ -116,7 +116,7 @@ def test_pictures_too_large_to_be_kept_are_told_how_small_to_store_them(tmp_path
         prepared(a_recipe("path=kept"), root)
     assert prepared(a_recipe("path=kept", "data.store=Stored(35)"), root).recipe.path == "kept"
     wide = photographs(tmp_path / "wide", [(900, 40), (40, 30)])
-    with pytest.raises(SpecError, match=r"a picture of 900 x 40 pixels, .* at most 256 x 256\. Leave path at auto"):
+    with pytest.raises(SpecError, match=r"a picture of 900 x 40 pixels, .* at most 256 x 256\. path=auto finds"):
         prepared(a_recipe("path=kept"), wide)
 
 
@@ -237,7 +237,7 @@ def test_its_step_and_its_loop_are_timed(tmp_path: Path) -> None:
     ("words", "ending", "message"),
     [
         (("data.augment.steps=[PadCrop, Flip]",), "jpg", "cropped first .ResizedCrop., and here PadCrop is first"),
-        ((), "png", "none is a JPEG file that a device decodes. Leave path at auto"),
+        ((), "png", "none is a JPEG file that a device decodes. path=auto finds another way"),
         (("data.store=Stored(40)",), "jpg", "data.store decodes them once. Leave one of the two out"),
     ],
 )
@@ -250,7 +250,7 @@ def test_what_cannot_travel_as_files_is_refused(tmp_path: Path, words: tuple[str
 def test_a_device_without_a_decoder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("frugalvit.training.paths.decodes_on", lambda device: False)
     with pytest.raises(
-        SpecError, match=r"no JPEG can be decoded by cpu here: torchvision lacks what it takes\. Leave path at auto"
+        SpecError, match=r"no JPEG can be decoded by cpu here: torchvision lacks what it takes\. path=auto finds another way"
     ):
         prepared(a_recipe("path=decoded"), photographs(tmp_path, [(40, 30)]))
 

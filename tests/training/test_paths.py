@@ -14,6 +14,7 @@ from PIL import Image as Pillow
 import frugalvit
 from frugalvit.beginning import cautions
 from frugalvit.data.arrays import Arrays
+from frugalvit.data.augment import Augment, Flip, ResizedCrop
 from frugalvit.data.batches import TrainingBatches
 from frugalvit.data.numbered import NumberedBatches, stand_ins
 from frugalvit.data.source import Source
@@ -88,8 +89,22 @@ def test_on_cuda_pictures_of_one_size_are_kept(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_on_cuda_pictures_of_several_sizes_are_sent_and_it_is_said_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    training = on_cuda(Photographs([8, 9] * 20), monkeypatch)
-    assert training.recipe.path == "sent" and "the pictures differ in size" in training.note
+    sides, crop = [8, 9] * 20, Augment((ResizedCrop(), Flip(0.5)))
+    data = replace(recipe("vit.digits", *SIZES).data, augment=crop)
+    training = on_cuda(Photographs(sides), monkeypatch, data=data)
+    assert training.recipe.path == "sent" and "differ in size. 'data.store=Stored(16)' decodes them once" in training.note
+    training = on_cuda(Photographs(sides), monkeypatch)
+    assert training.recipe.path == "sent" and "and here PadCrop is first" in training.note
+    assert "path=auto" not in training.note  # which was not left
+
+
+def test_on_cuda_photographs_in_a_store_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = replace(recipe("vit.digits", *SIZES).data, augment=Augment((ResizedCrop(), Flip(0.5))), store=Stored(16))
+    training = on_cuda(Photographs([12, 40] * 20), monkeypatch, data=data)
+    assert training.recipe.path == "kept" and "of pictures are kept on cpu" in training.note
+    monkeypatch.setattr("frugalvit.training.paths.free_memory", lambda device: 1000)
+    few = on_cuda(Photographs([12, 40] * 20), monkeypatch, data=data)
+    assert few.recipe.path == "sent" and isinstance(few.batches.source, Store)  # type: ignore[union-attr]
 
 
 def test_a_size_that_only_decoding_finds_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,8 +36,7 @@ Batches = TrainingBatches | EncodedBatches | NumberedBatches
 
 PATH = "recipe.path"
 CUDA = "cuda"  # where `auto` leaves the plain path
-OTHERWISE = "Leave path at auto."
-DIFFER = "the pictures differ in size. path=kept keeps such ones too, where the augmentation begins with ResizedCrop."
+OTHERWISE = "path=auto finds another way."
 LOADING = threading.Lock()
 KEPT: WeakValueDictionary[tuple[str, str], OnDevice] = WeakValueDictionary()  # trainings at the same time share their pictures
 
@@ -92,7 +91,7 @@ def way_for(
         return Way("sent", None, batches, "; ".join(reasons))
     except Unfit as error:
         if recipe.path != "auto":
-            raise SpecError(error.problem, path=PATH) from error
+            raise SpecError(f"{error.problem} {OTHERWISE}", path=PATH) from error
         return Way("plain", None, batches, f"the step is not captured (path=plain): {error.problem}")
 
 
@@ -122,9 +121,9 @@ def decoded_way(batches: TrainingBatches, place: Place) -> Way:
     preprocess, source = batches.preprocess, batches.source
     cropped_first(batches.augment, preprocess, "decodes")
     if not decodes_on(place.device):
-        raise Unfit(f"no JPEG can be decoded by {place.device} here: torchvision lacks what it takes. {OTHERWISE}")
+        raise Unfit(f"no JPEG can be decoded by {place.device} here: torchvision lacks what it takes.")
     if all(plain_jpeg(source, index, preprocess.mode) is None for index in spots(len(source))):
-        raise Unfit(f"of the pictures that were tried, none is a JPEG file that a device decodes. {OTHERWISE}")
+        raise Unfit("of the pictures that were tried, none is a JPEG file that a device decodes.")
     return Way("decoded", None, EncodedBatches(batches), "")
 
 
@@ -134,8 +133,7 @@ def cropped_first(augment: Augment, preprocess: Preprocess, does: str) -> Resize
     if not isinstance(first, ResizedCrop):
         kind = type(first).__name__
         raise Unfit(
-            f"pictures of many sizes that the device {does} must be cropped first (ResizedCrop), and here {kind} is first. "
-            f"{OTHERWISE}"
+            f"pictures of many sizes that the device {does} must be cropped first (ResizedCrop), and here {kind} is first."
         )
     size = preprocess.height, preprocess.width
     part_of_pipeline(rest, MapSize(*size, len(preprocess.mean)), size)
@@ -173,10 +171,12 @@ def refuse_sizes(recipe: Recipe, sizes: set[tuple[int, int]], preprocess: Prepro
     target = preprocess.height, preprocess.width
     if len(sizes) == 1:
         pipeline(recipe.data.augment, MapSize(*largest, len(preprocess.mean)), target)
-    elif recipe.path == "auto":
-        raise Unfit(DIFFER)
-    else:
-        refuse_large(cropped_first(recipe.data.augment, preprocess, "keeps"), sizes, target)
+        return
+    crop = cropped_first(recipe.data.augment, preprocess, "keeps")
+    if recipe.path == "auto" and recipe.data.store is None:  # files may hold far more pixels than are needed
+        limit = 2 * min(target)
+        raise Unfit(f"the pictures differ in size. 'data.store=Stored({limit})' decodes them once, for the device to keep.")
+    refuse_large(crop, sizes, target)
 
 
 def refuse_large(crop: ResizedCrop, sizes: set[tuple[int, int]], target: tuple[int, int]) -> None:
@@ -186,10 +186,10 @@ def refuse_large(crop: ResizedCrop, sizes: set[tuple[int, int]], target: tuple[i
     if largest[0] <= high and largest[1] <= wide:
         return
     limit = min(int(min(high / size[0], wide / size[1]) * min(size)) for size in sizes)
-    cure = f"data.store=Stored({limit}), which limits the shorter side, makes all small enough; or leave path at auto."
+    cure = f" data.store=Stored({limit}), which limits the shorter side, makes all small enough."
     raise Unfit(
         f"there is a picture of {largest[1]} x {largest[0]} pixels, and for a model of {target[1]} x {target[0]} those "
-        f"that are kept have at most {wide} x {high}. {cure if limit >= min(target) else OTHERWISE}"
+        f"that are kept have at most {wide} x {high}.{cure if limit >= min(target) else ''}"
     )
 
 
