@@ -10,7 +10,16 @@ from torch import Tensor, nn
 from frugalvit.data.augment import CROP_TRIES, Flip, PadCrop, Resize, ResizedCrop
 from frugalvit.data.device.affine import pixels
 from frugalvit.data.device.draws import whole
-from frugalvit.data.device.resample import Taps, refuse_many_taps, resampled, taps
+from frugalvit.data.device.resample import (
+    Boxes,
+    Taps,
+    has_kernel,
+    lying,
+    refuse_many_taps,
+    resampled,
+    resized_boxes,
+    taps,
+)
 from frugalvit.data.device.size import MapSize
 from frugalvit.data.preprocess import covering, margin
 
@@ -88,20 +97,28 @@ class DeviceResizedCrop(nn.Module):
         self.spec, self.size, self.target = spec, size, target
         for source, wanted in zip((size.height, size.width), target, strict=True):
             refuse_many_taps(source, wanted, spec.interpolation)
+        self.fast = has_kernel()
 
     def forward(self, image_BCHW: Tensor, draws_BK: Tensor) -> Tensor:
-        top_B, left_B, high_B, wide_B = self.boxes(draws_BK)
-        down = taps(top_B, high_B, self.size.height, self.target[0], self.spec.interpolation)
-        across = taps(left_B, wide_B, self.size.width, self.target[1], self.spec.interpolation)
-        return resampled(image_BCHW, down, across)
+        return cut(image_BCHW, self.boxes(draws_BK), self.target, self.spec.interpolation, self.fast)
 
-    def boxes(self, draws_BK: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def boxes(self, draws_BK: Tensor) -> Boxes:
         height_B, width_B = (torch.full_like(draws_BK[:, 0], side) for side in (self.size.height, self.size.width))
         return boxes(self.spec, draws_BK, height_B, width_B)
 
 
-def boxes(spec: ResizedCrop, draws_BK: Tensor, height_B: Tensor, width_B: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(top, left, height, width) of a box in each picture: the first of ten that fits, else the centered one."""
+def cut(image_BCHW: Tensor, box: Boxes, target: tuple[int, int], interpolation: str, fast: bool) -> Tensor:
+    """A box of each picture of a batch, resized; on CUDA by our kernel where it is `fast`."""
+    high, wide = image_BCHW.shape[2:]
+    if fast and image_BCHW.is_cuda:
+        return resized_boxes(lying(image_BCHW), box, (high, wide), target, interpolation)
+    down = taps(box.top_N, box.high_N, high, target[0], interpolation)
+    across = taps(box.left_N, box.wide_N, wide, target[1], interpolation)
+    return resampled(image_BCHW, down, across)
+
+
+def boxes(spec: ResizedCrop, draws_BK: Tensor, height_B: Tensor, width_B: Tensor) -> Boxes:
+    """A box in each picture: the first of ten that fits, else the centered one."""
     height_B1, width_B1 = height_B.double()[:, None], width_B.double()[:, None]
     area_BT, shape_BT, place_B2 = draws_BK.double().split((CROP_TRIES, CROP_TRIES, 2), 1)
     low, high = spec.area
@@ -120,7 +137,5 @@ def boxes(spec: ResizedCrop, draws_BK: Tensor, height_B: Tensor, width_B: Tensor
     most_high_B1 = torch.minimum(height_B1, (width_B1 / spec.ratio[0]).round().clamp(min=1))
     center = ((height_B1 - most_high_B1) // 2, (width_B1 - most_wide_B1) // 2, most_high_B1, most_wide_B1)
     drawn = top_B1, left_B1, high_B1, wide_B1
-    top_B, left_B, high_B, wide_B = (
-        torch.where(found_B1, one_B1, other_B1)[:, 0].to(torch.int64) for one_B1, other_B1 in zip(drawn, center, strict=True)
-    )
-    return top_B, left_B, high_B, wide_B
+    chosen = (torch.where(found_B1, one_B1, other_B1) for one_B1, other_B1 in zip(drawn, center, strict=True))
+    return Boxes(*(one_B1[:, 0].to(torch.int64) for one_B1 in chosen))

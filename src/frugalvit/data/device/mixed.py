@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from frugalvit.data.augment import ResizedCrop
-from frugalvit.data.device.frame import DeviceResizedCrop, boxes
-from frugalvit.data.device.resample import refuse_many_taps, resampled, taps
+from frugalvit.data.device.frame import DeviceResizedCrop, boxes, cut
+from frugalvit.data.device.resample import Lying, has_kernel, refuse_many_taps, resized_boxes
 from frugalvit.data.store_device import ManySizes
 
 AT_ONCE = 32  # pictures on canvases of one size: each has room for the largest of them
@@ -41,11 +41,7 @@ def cropped(
     spec: ResizedCrop, canvas_NCHW: Tensor, height_N: Tensor, width_N: Tensor, draws_NK: Tensor, target: tuple[int, int]
 ) -> Tensor:
     """`DeviceResizedCrop` of pictures at the top left of canvases of one size."""
-    high, wide = canvas_NCHW.shape[2:]
-    top_N, left_N, high_N, wide_N = boxes(spec, draws_NK, height_N, width_N)
-    down = taps(top_N, high_N, high, target[0], spec.interpolation)
-    across = taps(left_N, wide_N, wide, target[1], spec.interpolation)
-    return resampled(canvas_NCHW, down, across)
+    return cut(canvas_NCHW, boxes(spec, draws_NK, height_N, width_N), target, spec.interpolation, has_kernel())
 
 
 class CropOfMany(nn.Module):
@@ -58,8 +54,10 @@ class CropOfMany(nn.Module):
         self.spec, self.kept, self.target = spec, kept, target
         for source, wanted in zip(kept.largest, target, strict=True):
             refuse_many_taps(source, wanted, spec.interpolation)
+        self.fast = has_kernel() and kept.pixel_PC.is_cuda
         high, wide = kept.largest
-        self.at_once = max(1, min(AT_ONCE, PIXELS // (high * wide)))
+        most = PIXELS // (high * (target[1] if self.fast else wide))  # the kernel makes no canvases, but resizes rows first
+        self.at_once = max(1, most if self.fast else min(AT_ONCE, most))
 
     def forward(self, index_B: Tensor, draws_BK: Tensor) -> Tensor:
         parts = zip(index_B.split(self.at_once), draws_BK.split(self.at_once), strict=True)
@@ -67,7 +65,17 @@ class CropOfMany(nn.Module):
 
     def crops(self, index_N: Tensor, draws_NK: Tensor) -> Tensor:
         height_N, width_N = self.kept.height_N[index_N], self.kept.width_N[index_N]
-        return cropped(self.spec, self.kept.canvas_BCHW(index_N), height_N, width_N, draws_NK, self.target)
+        if not self.fast:
+            return cropped(self.spec, self.kept.canvas_BCHW(index_N), height_N, width_N, draws_NK, self.target)
+        box = boxes(self.spec, draws_NK, height_N, width_N)
+        return resized_boxes(in_a_row(self.kept, index_N), box, self.kept.largest, self.target, self.spec.interpolation)
+
+
+def in_a_row(kept: ManySizes, index_N: Tensor) -> Lying:
+    """Those pictures where they are kept."""
+    channels = kept.pixel_PC.shape[1]
+    start_N, stride_N = kept.start_N[index_N] * channels, kept.width_N[index_N] * channels
+    return Lying(kept.pixel_PC.view(-1), start_N, stride_N, column=channels, channel=1, channels=channels)
 
 
 def on(numbers: list[int], device: torch.device) -> Tensor:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
+import importlib.util
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -60,19 +63,25 @@ def refuse_many_taps(source: int, target: int, interpolation: str) -> None:
         )
 
 
-def taps(start_B: Tensor, length_B: Tensor, source: int, target: int, interpolation: str) -> Taps:
-    """For pixels [start, start + length) of `source` that become `target`; start and length are int64."""
+def shares(length_B: Tensor, source: int, target: int, interpolation: str) -> Taps:
+    """For boxes of `length` pixels, at most `source`, that become `target`: places in the box, some of them behind its end."""
     kernel, support = FILTERS[interpolation]
     scale_B11 = (length_B.double() / target)[:, None, None]
     grown_B11 = scale_B11.clamp(min=1.0)
     reach_B11 = support * grown_B11
-    center_BL1 = (torch.arange(target, dtype=torch.float64, device=start_B.device)[:, None] + 0.5) * scale_B11
+    center_BL1 = (torch.arange(target, dtype=torch.float64, device=length_B.device)[:, None] + 0.5) * scale_B11
     first_BL1 = (center_BL1 - reach_B11 + 0.5).to(torch.int64).clamp(min=0)
     end_BL1 = torch.minimum((center_BL1 + reach_B11 + 0.5).to(torch.int64), length_B[:, None, None])
-    place_BLT = first_BL1 + torch.arange(taps_needed(source, target, interpolation), device=start_B.device)
+    place_BLT = first_BL1 + torch.arange(taps_needed(source, target, interpolation), device=length_B.device)
     raw_BLT = torch.where(place_BLT < end_BL1, kernel((place_BLT - center_BL1 + 0.5) * (1.0 / grown_B11)), 0.0)
     share_BLT = raw_BLT / raw_BLT.sum(-1, keepdim=True) * 2.0**PRECISION
     weight_BLT = (share_BLT + torch.where(share_BLT < 0, -0.5, 0.5)).to(torch.int32)  # Pillow rounds halves away from 0
+    return Taps(place_BLT, weight_BLT)
+
+
+def taps(start_B: Tensor, length_B: Tensor, source: int, target: int, interpolation: str) -> Taps:
+    """For pixels [start, start + length) of `source` that become `target`; start and length are int64."""
+    place_BLT, weight_BLT = shares(length_B, source, target, interpolation)
     return Taps((place_BLT + start_B[:, None, None]).clamp(max=source - 1), weight_BLT)
 
 
@@ -95,3 +104,66 @@ def along(image_BCHW: Tensor, index: Tensor, weight: Tensor, axis: int) -> Tenso
     for index_BCHW, weight_BCHW in zip(index.unbind(-1), weight.unbind(-1), strict=True):
         total_BCHW = total_BCHW + image_BCHW.gather(axis, index_BCHW.expand(size)) * weight_BCHW
     return (total_BCHW >> PRECISION).clamp(0, 255).to(torch.uint8)
+
+
+# ------------------------------------------------------------------------------------------------ by a kernel
+
+
+class Lying(NamedTuple):
+    """Where pictures lie: the first byte of each, the bytes from row to row; those to the next column and the next channel."""
+
+    pixel_S: Tensor  # uint8
+    start_N: Tensor  # int64
+    stride_N: Tensor  # int64
+    column: int
+    channel: int
+    channels: int
+
+
+class Boxes(NamedTuple):
+    """Places and sizes, int64."""
+
+    top_N: Tensor
+    left_N: Tensor
+    high_N: Tensor
+    wide_N: Tensor
+
+
+@functools.cache
+def has_kernel() -> bool:
+    """Whether boxes can be resized by our kernel here, which is asked before any picture is there."""
+    if not torch.cuda.is_available() or importlib.util.find_spec("triton") is None:
+        return False
+    importlib.import_module("frugalvit.data.device.crop_kernel")
+    return True
+
+
+def lying(image_BCHW: Tensor) -> Lying:
+    """The pictures of a batch."""
+    image_BCHW = image_BCHW.contiguous()
+    count, channels, height, width = image_BCHW.shape
+    start_B = torch.arange(count, device=image_BCHW.device) * (channels * height * width)
+    return Lying(image_BCHW.view(-1), start_B, torch.full_like(start_B, width), 1, height * width, channels)
+
+
+def resized_boxes(pictures: Lying, boxes: Boxes, most: tuple[int, int], target: tuple[int, int], interpolation: str) -> Tensor:
+    """What `resampled` gives, on CUDA, of boxes of at most `most` rows and columns."""
+    start_N = pictures.start_N + boxes.top_N * pictures.stride_N + boxes.left_N * pictures.column
+    sides: list[Tensor] = []
+    for length_N, source, wanted in zip((boxes.high_N, boxes.wide_N), most, target, strict=True):
+        place_NLT, weight_NLT = shares(length_N, source, wanted, interpolation)
+        reach_N = FILTERS[interpolation][1] * (length_N.double() / wanted).clamp(min=1.0)
+        count_N = (2 * reach_N.ceil() + 1).to(torch.int32)  # as `taps_needed`, of each picture
+        sides += [place_NLT[:, :, 0].to(torch.int32).contiguous(), weight_NLT.contiguous(), count_N]
+    return torch.ops.frugalvit.resized_boxes(
+        pictures.pixel_S,
+        start_N,
+        pictures.stride_N,
+        boxes.high_N,
+        boxes.wide_N,
+        *sides,
+        pictures.column,
+        pictures.channel,
+        pictures.channels,
+        most[0],
+    )
