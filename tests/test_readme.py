@@ -1,4 +1,4 @@
-"""What the README says is so."""
+"""What the README and docs/measured.md say is so."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ import pytest
 import typer.main
 
 import frugalvit
+import summary
 from frugalvit.cli import app
 from frugalvit.cli.demo import FIVE
 from frugalvit.cli.show import is_recipe
+from frugalvit.errors import DataError
 from frugalvit.recipes.find import recipe
 from frugalvit.weights.published import published
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+MEASURED = (ROOT / "docs/measured.md").read_text(encoding="utf-8")
 COSTS = (ROOT / "docs/results/model_costs.md").read_text(encoding="utf-8")
 
 
@@ -118,15 +121,15 @@ def epyc() -> str:
         "binary_ladder",
     ],
 )
-def test_the_rows_of_its_tables_are_measured_ones(name: str) -> None:
+def test_the_rows_of_the_page_of_measurements_are_measured_ones(name: str) -> None:
     page = epyc() if name == "packed_latency" else measured(name)
-    rows = README.split(f"<!-- {name} -->\n")[1].split("<!-- end -->")[0].splitlines()
+    rows = MEASURED.split(f"<!-- {name} -->\n")[1].split("<!-- end -->")[0].splitlines()
     assert len(rows) >= 3
     assert set(rows) <= set(page.splitlines())
 
 
-def test_what_its_sentences_say_of_rows_that_it_leaves_out_is_so() -> None:
-    said = README.replace("\n", " ")
+def test_what_the_page_s_sentences_say_of_rows_that_it_leaves_out_is_so() -> None:
+    said = MEASURED.replace("\n", " ")
     cells = [row.split(" | ") for row in measured("small_table").splitlines() if row.count("n = 1)") == 2]
     behind = [float(paper) - float(best.split()[0]) for _, passes, _, best, paper, *_ in cells if passes == "100"]
     assert len(behind) == 8
@@ -142,6 +145,29 @@ def test_what_its_sentences_say_of_rows_that_it_leaves_out_is_so() -> None:
     assert f"On an Intel Xeon of 2.8 GHz it takes {float(row.split(' | ')[4]):.1f} ms" in said
     narrow = epyc().split("2 threads, batch 1:")[1].split("| BinaryViT-S, avx2, picture | ")[1].split(" | ")[0]
     assert "AMD EPYC with AVX-512" in said and f"By the AVX2 kernels it takes {float(narrow):.1f} ms there" in said
+
+
+def test_its_table_is_the_one_that_is_made_of_the_results() -> None:
+    assert summary.placed(README, summary.table(ROOT / "docs/results")) == README
+
+
+def test_it_tells_where_the_package_falls_short() -> None:
+    said = README.replace("\n", " ")
+    short = MEASURED.replace("\n", " ").split(" points lower than theirs")[0].rsplit(" end ", 1)[1]
+    assert f"end {short} points below theirs" in said
+    pyramid = next(row.split(" | ") for row in measured("binary_ladder").splitlines() if "pyramid: BinaryViT |" in row)
+    assert f"loses {-float(pyramid[2].split()[0]):.1f} points on CIFAR-10 where the paper gains {float(pyramid[4]):.1f}" in said
+    rows = [row.split(" | ") for row in measured("train_throughput").splitlines() if row.startswith("| deit") and " to " in row]
+    plain = [float(ratio.split()[0]) for _, way, *_, ratio in rows if way == "plain"]
+    assert f"{min(plain):.2f} to {max(plain):.2f} times as fast" in said and len(plain) == 3
+
+
+def test_a_readme_without_its_marks_and_results_without_a_row_are_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="has no <!-- summary -->"):
+        summary.placed("# FrugalViT", "")
+    (tmp_path / "headline.json").write_text('{"rows": []}')
+    with pytest.raises(DataError, match=r"no row has .*'test'.*Run benchmarks/headline\.py"):
+        summary.table(tmp_path)
 
 
 def test_what_the_demo_says_of_five_seeds_is_so() -> None:
