@@ -49,6 +49,8 @@ from frugalvit.training.switches import few_threads, settled
 from frugalvit.training.waiting import Waiting
 from frugalvit.weights.files import write_safetensors
 
+EARLY = 0.05  # of a training, in which it may well have learned nothing: the learning rate still rises
+
 
 @dataclass(frozen=True)
 class Run:
@@ -219,7 +221,8 @@ def validated(training: Training, workers: int, display: Display) -> dict[str, f
             state.counters |= {"best": found["top1"], "best_step": state.step}
             state.best = {name: value.detach().clone() for name, value in state.module.state_dict().items()}
     chance = 100 / len(source.classes)
-    if found["top1"] <= 1.2 * chance and state.step >= training.clock.per_epoch and not state.counters.get("warned"):
+    learned = state.step >= max(training.clock.per_epoch, EARLY * training.clock.total)
+    if found["top1"] <= 1.2 * chance and learned and not state.counters.get("warned"):
         state.counters["warned"] = True
         display.note(
             f"caution: validation is at chance ({found['top1']:.1f} %, chance is {chance:.1f} %). Are the labels of both "

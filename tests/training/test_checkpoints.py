@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
-from tests.training.runs import StopAt, Stopped, column, states, tiny, trace
+from tests.training.runs import Notes, StopAt, Stopped, column, states, tiny, trace
 
 import frugalvit
 from frugalvit.errors import WeightsError
@@ -60,6 +62,30 @@ def test_of_equally_good_validations_the_first_is_the_best(tmp_path: Path) -> No
     done = train(still, out=tmp_path / "run", device="cpu")
     assert len(set(column(tmp_path / "run", "val_top1"))) == 1
     assert (done.summary["best_step"], done.summary["step"]) == (8, 24)
+
+
+class ChanceAt(Notes):
+    """Keeps the steps that were shown before it was said that nothing is learned."""
+
+    step = 0
+
+    def show(self, values: Mapping[str, Any]) -> None:
+        self.step = values["step"]
+
+    def note(self, text: str) -> None:
+        if "validation is at chance" in text:
+            self.said.append(str(self.step))
+
+
+def test_that_nothing_is_learned_is_told_once_and_not_while_the_learning_rate_rises(tmp_path: Path) -> None:
+    still = ("optimizer.lr=1e-60", "schedule.warmup=Steps(0)", "evaluate=Epochs(1)", "seed=1")
+    when = {}
+    for epochs in (1, 40):
+        notes = ChanceAt()
+        done = train(tiny(*still, f"epochs={epochs}"), out=tmp_path / f"run-{epochs}", device="cpu", display=notes)
+        assert done.summary["val_top1"] <= 12
+        when[epochs] = notes.said
+    assert when == {1: ["6"], 40: ["15"]}  # shown before: an epoch has 8 steps, and two are a twentieth of 40
 
 
 def test_a_file_of_weights_is_no_checkpoint(tmp_path: Path, half: Path) -> None:
