@@ -46,6 +46,19 @@ def test_rare_classes_weigh_more() -> None:
     assert found.item() == pytest.approx(-(100 / 30 * rows[0][0] + 100 / 180 * rows[1][2]) / 2, abs=1e-6)
 
 
+def test_smoothing_gives_a_rare_class_no_more_of_other_pictures_than_any_class() -> None:
+    rows = [log_softmax(row) for row in LOGITS.tolist()]
+    smooth = [[0.9 * (k == label) + 0.1 / 3 for k in range(3)] for label in (0, 2)]
+    each = [-sum(t * v for t, v in zip(ts, row, strict=True)) for ts, row in zip(smooth, rows, strict=True)]
+    found = WeightedCrossEntropy(0.1).build(COUNTS)(LOGITS, batch([0, 2]))
+    assert found.item() == pytest.approx((100 / 30 * each[0] + 100 / 180 * each[1]) / 2, abs=1e-6)
+    target = torch.tensor([[0.25, 0.75, 0.0], [0.0, 0.0, 1.0]])  # a mixed picture counts by its shares
+    mixed = -sum((0.9 * t + 0.1 / 3) * v for t, v in zip(target[0].tolist(), rows[0], strict=True))
+    weight = 0.25 * 100 / 30 + 0.75 * 100 / (3 * COUNTS[1].item())
+    found = WeightedCrossEntropy(0.1).build(COUNTS)(LOGITS, batch([0, 2], target))
+    assert found.item() == pytest.approx((weight * mixed + 100 / 180 * each[1]) / 2, abs=1e-6)
+
+
 @pytest.mark.parametrize("target", [None, torch.tensor([[0.2, 0.8, 0.0], [0.0, 0.5, 0.5]])], ids=["labels", "targets"])
 def test_sigmoid_cross_entropy_is_its_equation(target: torch.Tensor | None) -> None:
     found = SigmoidCrossEntropy().build(COUNTS)(LOGITS, batch([1, 0], target))

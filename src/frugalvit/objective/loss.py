@@ -31,12 +31,15 @@ class CrossEntropy:
         refuse_smoothing(self.smoothing)
 
     def build(self, counts_C: Tensor) -> SoftTargets:
-        return SoftTargets(self.smoothing, torch.ones(len(counts_C)))
+        return SoftTargets(self.smoothing)
 
 
 @dataclass(frozen=True)
 class WeightedCrossEntropy:
-    """Cross-entropy in which a class counts by n / (K n_k), so that rare classes weigh as much as frequent ones."""
+    """Cross-entropy in which a picture counts by n / (K n_k) of its class, so that rare classes weigh as much as frequent ones.
+
+    Deviation: torch weighs what smoothing gives to every class likewise, and a rare class then draws all pictures to itself.
+    """
 
     smoothing: float = 0.0
 
@@ -66,16 +69,18 @@ class YesOrNo(nn.Module):
 
 
 class SoftTargets(nn.Module):
-    weight_C: Tensor
+    weight_C: Tensor | None
 
-    def __init__(self, smoothing: float, weight_C: Tensor):
+    def __init__(self, smoothing: float, weight_C: Tensor | None = None):
         super().__init__()
         self.smoothing = smoothing
         self.register_buffer("weight_C", weight_C, persistent=False)
 
     def forward(self, logits_BC: Tensor, batch: Batch) -> Tensor:
-        smooth_BC = targets(logits_BC, batch) * (1 - self.smoothing) + self.smoothing / logits_BC.shape[1]
-        return -(smooth_BC * self.weight_C * log_softmax(logits_BC.float(), -1)).sum(-1).mean()
+        target_BC = targets(logits_BC, batch)
+        smooth_BC = target_BC * (1 - self.smoothing) + self.smoothing / logits_BC.shape[1]
+        loss_B = -(smooth_BC * log_softmax(logits_BC.float(), -1)).sum(-1)
+        return (loss_B if self.weight_C is None else loss_B * (target_BC * self.weight_C).sum(-1)).mean()
 
 
 def targets(logits_BC: Tensor, batch: Batch) -> Tensor:
