@@ -14,6 +14,7 @@ calls stay.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -49,6 +50,7 @@ from kept import Kept
 from script import started
 
 SECONDS, PARAMETERS = 540, 10_000_000
+LONGEST = 180  # letters of a log's name, which a file system bounds
 KEY = ("split", "seed", "teacher", "teacher_passes", "student", "way", "passes")
 KEPT = ("step", "epoch", "loss", "supervised_class", "distilled_distill", "lr", "val_top1", "time_images_per_second")
 
@@ -165,7 +167,10 @@ def write_log(path: Path, runs: Path) -> None:
 def log_name(row: dict[str, Any]) -> str:
     """`test-small.best_cifar10-hard-100-convnet.cifar10-80-seed-0`, with overrides."""
     words = [row[name] for name in ("split", "student", "way", "passes", "teacher", "teacher_passes")]
-    return re.sub(r"[^\w.]+", "-", " ".join(map(str, [*words, "seed", row["seed"]])))
+    name = re.sub(r"[^\w.]+", "-", " ".join(map(str, [*words, "seed", row["seed"]])))
+    if len(name) <= LONGEST:
+        return name
+    return f"{name[:LONGEST]}-{hashlib.blake2b(name.encode(), digest_size=4).hexdigest()}-seed-{row['seed']}"
 
 
 def page(rows: list[dict[str, Any]]) -> str:
@@ -249,11 +254,11 @@ def main() -> None:
         runs = arguments.runs or Path(folder)
         runs.mkdir(parents=True, exist_ok=True)
         row = measured(arguments, runs)
+        device = device_name(place_for(arguments.device, "auto").device)
+        row["where"] = {"device": device, "torch": torch.__version__, "commit": arguments.commit}
+        print(json.dumps(row), flush=True)
+        print(Kept(arguments.out, "headline", lambda row: tuple(row[name] for name in KEY), page).add(row))
         write_log(arguments.out / "headline_logs" / f"{log_name(row)}.jsonl", runs)
-    device = device_name(place_for(arguments.device, "auto").device)
-    row["where"] = {"device": device, "torch": torch.__version__, "commit": arguments.commit}
-    print(json.dumps(row), flush=True)
-    print(Kept(arguments.out, "headline", lambda row: tuple(row[name] for name in KEY), page).add(row))
 
 
 if __name__ == "__main__":

@@ -164,8 +164,8 @@ def recipe_losses(family: str, add: str, batch: int, way: Way, source: Source, p
     if not way.captured:
         step.tried = True
         if way.compiled:
-            step.prepared = compiled.compiled(step.prepared, whole=True)
-            step.terms = compiled.compiled(step.terms, whole=False)
+            step.prepared = compiled.compiled(step.prepared, compiled.OPTIONS[0], whole=True)
+            step.terms = compiled.compiled(step.terms, compiled.OPTIONS[0], whole=False)
     losses = []
     for number in range(steps):
         step.take([batches[number]])

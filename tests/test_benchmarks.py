@@ -119,6 +119,19 @@ def test_losses_of_a_model_and_of_the_small_recipe_are_compared_with_plain(
     assert small["ways"]["plain"]["last"] == pytest.approx(logged[0]["losses"][1], abs=1e-5)
 
 
+def test_losses_of_a_compiled_step_are_compared_with_plain(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+
+    def compiled(function: Any, options: Any, *, whole: bool) -> Any:
+        taken.append((options, whole))
+        return function
+
+    monkeypatch.setattr("frugalvit.training.compiled.compiled", compiled)  # a minute of compiling
+    words = ("vit:spt+lsa:4", "--steps", "2", "--pictures", "8", "--ways", "compiled")
+    (row,) = written(loss_agreement, out, monkeypatch, *words)
+    assert set(row["ways"]) == {"plain", "fp32", "compiled"} and len(taken) == 2
+
+
 def test_the_verdict_is_the_distance_in_units_of_that_of_fp32() -> None:
     curves = {"plain": [3.0, 2.0, 1.0], "fp32": [3.0, 2.5, 1.25], "kernels": [3.25, 1.5, 0.25], "graph": [3.25, 1.5, 0.25]}
     found = {(one["way"], one["against"]): one for one in loss_agreement.differences(curves)}

@@ -204,6 +204,18 @@ def test_a_headline_without_a_teacher_is_averaged_over_seeds(
     assert {one.name.partition("-seed-")[2] for one in (tmp_path / "headline_logs").iterdir()} == {"0.jsonl", "1.jsonl"}
 
 
+def test_a_headline_with_many_words_is_kept_and_logged_by_a_name_that_a_disk_takes(
+    cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = ['{"part": "PadCrop"}', *['{"part": "Flip", "probability": 0.5}'] * 12]
+    long = [f"data.augment.steps=[{', '.join(steps)}]"]
+    words = ["--data", cifar, "--out", tmp_path, *given("--override", [*STUDENT, *long]), "--passes", "1", "--way", "none"]
+    called(headline, monkeypatch, *words, "--seconds", "1e6", "--seed", "3")
+    assert len(rows(tmp_path / "headline.json")) == 1
+    (log,) = (tmp_path / "headline_logs").iterdir()
+    assert len(log.name) < 255 and log.name.endswith("-seed-3.jsonl") and log.stat().st_size
+
+
 def test_a_headline_keeps_its_runs_apart_from_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
