@@ -194,6 +194,12 @@ def test_without_data_the_step_alone_is_measured_and_it_says_so() -> None:
     assert "decoded on the way are measured on files. Say --data PATH" in bad("bench", *few, "path=decoded", "--quiet")
 
 
+@pytest.mark.parametrize("words", [("batch=1100",), ("data.validate=test",), ("stop=EarlyStop",)], ids=str)
+def test_what_wants_more_pictures_or_splits_than_noise_has_is_measured_on_noise(words: tuple[str, ...]) -> None:
+    sizes = ("dim=8", "depth=1") if words == ("batch=1100",) else ("dim=8", "depth=1", "batch=8")
+    assert "synthetic" in good("bench", "vit.digits", *sizes, *words, "--steps", "1", "--device", "cpu")
+
+
 def test_given_data_are_read(arrays: Path) -> None:
     found = json.loads(good("bench", "small.cifar10", "batch=2", "--data", str(arrays), "--steps", "1", "--json"))
     assert [row["what"] for row in found["rows"]] == ["synthetic", "with data", "inference"]

@@ -30,12 +30,12 @@ from frugalvit.training.duration import Steps
 from frugalvit.training.loop import Cadence, fit
 from frugalvit.training.one_bit import place_of_bits
 from frugalvit.training.optimizer import HeadsOnly
-from frugalvit.training.prepare import Training
+from frugalvit.training.prepare import MOST_TIMES, Training
 from frugalvit.training.recipe import Recipe
 
 NEVER = 10**7  # steps: longer than anyone measures
 CLASSES = 10  # of noise, where the model does not say how many
-PICTURES = 16  # of noise
+PICTURES = 16  # of noise, at least
 SEED = 0
 
 
@@ -75,8 +75,8 @@ def model_step(module: Network, batch: int, place: Place) -> Callable[[], None]:
 
 
 def measurable(recipe: Recipe) -> Recipe:
-    """The recipe without what needs a validation split."""
-    return replace(recipe, stop=None)
+    """The recipe without what needs another split."""
+    return replace(recipe, stop=None, data=replace(recipe.data, validate="val"))
 
 
 def long(recipe: Recipe) -> Recipe:
@@ -141,6 +141,7 @@ def every(steps: int) -> Cadence:
 def noise_for(recipe: Recipe) -> dict[str, Source]:
     """A few pictures of noise at the model's size, where there are no data; a batch takes them again and again."""
     image, classes = recipe.model.image, recipe.model.classes or CLASSES
-    size = (PICTURES, image.height, image.width, image.channels)
+    count = max(PICTURES, -(-recipe.batch // MOST_TIMES))
+    size = (count, image.height, image.width, image.channels)
     image_NHWC = np.random.default_rng(SEED).integers(0, 256, size, dtype=np.uint8)
-    return {"train": Arrays(image_NHWC, np.arange(PICTURES) % classes, [str(label) for label in range(classes)], "noise")}
+    return {"train": Arrays(image_NHWC, np.arange(count) % classes, [str(label) for label in range(classes)], "noise")}
