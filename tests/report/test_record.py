@@ -208,7 +208,7 @@ def test_the_environment_names_versions_and_commit_but_no_one(tmp_path: Path, mo
     found = environment("abc")
     assert found["commit"] == "abc"
     assert found["command"] == ["frugalvit", "train", "--data", "~/cats", "/home/adam"]
-    assert found["packages"].keys() == {"frugalvit", "torch", "torchvision", "numpy", "pillow"}
+    assert found["packages"].keys() == {"frugalvit", "torch", "torchvision", "timm", "numpy", "pillow"}
     assert os.uname().nodename not in json.dumps(found) and "/home/ada/" not in json.dumps(found)
     assert command([]) == []
     monkeypatch.chdir(tmp_path)
@@ -218,6 +218,18 @@ def test_the_environment_names_versions_and_commit_but_no_one(tmp_path: Path, mo
     assert environment()["commit"] is None
     monkeypatch.setenv("PATH", "")
     assert environment()["commit"] is None
+
+
+def test_the_commit_of_one_s_own_work_stands_beside_that_of_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(["git", "init", "-q"], check=True)
+    words = ["git", "-c", "user.name=ada", "-c", "user.email=a@b.c", "commit", "-q", "--allow-empty", "-m", "mine"]
+    subprocess.run(words, check=True)
+    found, module = environment(), sys.modules[environment.__module__]
+    assert found["commit"] == module.commit_of(Path()) != found["frugalvit_commit"]
+    assert found["frugalvit_commit"] == module.commit_of(Path(str(module.__file__)).parent)
 
 
 def test_the_commit_of_the_working_directory_says_whether_files_were_changed(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,7 +28,8 @@ from frugalvit.cli.console import (
 from frugalvit.errors import DataError, WeightsError, at
 
 if TYPE_CHECKING:
-    from frugalvit.data.source import Source
+    from frugalvit.data.source import DatasetPart, Source
+    from frugalvit.data.subset import Subset
     from frugalvit.deploy.classifier import Classifier, Prediction
     from frugalvit.deploy.native import PackedClassifier
 
@@ -71,11 +73,7 @@ def evaluate(
     classifier, place = answering(source, head, parts, device, threads)
     pictures = split_of(run_of(source), data, split, dataset, parts)
     if not same_classes(pictures.classes, classifier.classes):
-        raise DataError(
-            f"the data's classes are not the model's: {', '.join(pictures.classes[:3])}, ... against "
-            f"{', '.join(classifier.classes[:3])}, ...",
-            path=str(data or source),
-        )
+        raise DataError(unlike(pictures.classes, classifier.classes), path=str(data or source))
     heads, labels_N = heads_of(classifier, Framed(pictures, classifier.preprocess, place), workers)
     fusion = fusion_of(classifier)
     found = fuse(heads, fusion), labels_N
@@ -124,6 +122,18 @@ def refuse_names(source: Path) -> None:
         )
 
 
+def unlike(data: tuple[str, ...], model: tuple[str, ...]) -> str:
+    """How two lists of classes differ."""
+    if len(data) != len(model):
+        return f"the data has {len(data)} classes, and the model {len(model)}: {some(data)} against {some(model)}."
+    first = next(place for place, pair in enumerate(zip(data, model, strict=True)) if pair[0] != pair[1])
+    return f"the data's classes are not the model's: class {first} is {data[first]} there, and {model[first]} here."
+
+
+def some(classes: tuple[str, ...]) -> str:
+    return ", ".join(classes[:4]) + ", ..." * (len(classes) > 4)
+
+
 def same_classes(data: tuple[str, ...], model: tuple[str, ...]) -> bool:
     """Equal names; or as many numbers, which are places; or ImageNet's WordNet ids for its words, in the same order."""
     if data == model:
@@ -139,33 +149,61 @@ def same_classes(data: tuple[str, ...], model: tuple[str, ...]) -> bool:
 
 def split_of(source: Path, data: Path | None, split: str, dataset: str, parts: list[type]) -> Source:
     """The split of the data set that was named, of the run's own, or of what lies at --data."""
-    from frugalvit.assign import parse
     from frugalvit.beginning import refuse_own_data
+    from frugalvit.data.dataset import whole
+    from frugalvit.data.subset import FirstClasses
+
+    named, subset = dataset_of(source, data, dataset, parts)
+    if data is not None:
+        refuse_own_data(named, OWN_DATA)
+    place = "--split" if split == "all" else "--dataset" if dataset else ""
+    with at(place) if place else nullcontext():
+        found = whole(named, data) if split == "all" else named.open(split, data)
+    if split == "val" and data is not None and not learned_beside(source, found):
+        tell_held_out(named, data, found)
+    return subset.pick(found) if isinstance(subset, FirstClasses) else found
+
+
+def dataset_of(source: Path, data: Path | None, dataset: str, parts: list[type]) -> tuple[DatasetPart, Subset | None]:
+    """The data set that is meant, and which part of it the run has."""
+    from frugalvit.assign import parse
     from frugalvit.data.dataset import Dataset
     from frugalvit.data.recognize import recognized
-    from frugalvit.data.subset import FirstClasses
     from frugalvit.recipes.find import recipe
 
     if dataset:
         with at("--dataset"):
-            named = parse(dataset, Dataset)
-        if data is not None:
-            refuse_own_data(named, OWN_DATA)
-        with at("--dataset"):
-            return named.open(split, data)
+            return parse(dataset, Dataset), None
     if (source / "recipe.json").exists():
         made = recipe(str(source), parts=parts).data
-        if data is not None:
-            refuse_own_data(made.dataset, OWN_DATA)
-        found = made.dataset.open(split, data)
-        return made.subset.pick(found) if isinstance(made.subset, FirstClasses) else found
+        return made.dataset, made.subset
     if data is None:
         raise DataError(
             "which pictures? Only a run folder, or a packed file in one, can tell. Say --data PATH, or --dataset Digits for "
             "those that come along (see `list datasets`).",
             path="--data",
         )
-    return recognized(data).open(split, data)
+    return recognized(data), None
+
+
+def learned_beside(source: Path, val: Source) -> bool:
+    """Whether the run has learned from the rest of the pictures of which these were held out."""
+    from frugalvit.report.files import read_json
+
+    file = source / "recipe.json"
+    return file.exists() and read_json(file).get("data_fingerprint", {}).get("val") == val.fingerprint()
+
+
+def tell_held_out(dataset: DatasetPart, data: Path, val: Source) -> None:
+    """A word where a share of other pictures stands for all of them."""
+    from frugalvit.data.dataset import whole
+
+    try:
+        everything = len(whole(dataset, data))
+    except DataError:  # with splits of its own
+        return
+    few = f"{len(val)} of {everything} pictures, those that a training would hold out"
+    stderr.print(f"note: {few}; `--split all` takes all of them", markup=False)
 
 
 @app.command()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from frugalvit.data.arrays import ArrayFolder
 from frugalvit.data.cars import StanfordCars
@@ -55,3 +57,15 @@ def opened_splits(dataset: DatasetPart, root: Path | None, subset: Subset | None
         if not len(splits[split]):
             raise DataError("no pictures are left in it. Keep more classes, or check the data.", path=split)
     return splits
+
+
+def whole(dataset: DatasetPart, root: Path | None) -> Source:
+    """All pictures of a data set without splits of its own, those held out of training included."""
+    undivided: Any = dataset
+    if "holdout" in {field.name for field in fields(undivided)}:
+        undivided = replace(undivided, holdout=0.0)
+    for split in ("val", "test"):
+        with contextlib.suppress(NoSplit):
+            undivided.open(split, root)
+            raise DataError(f"there is a {split} split. All pictures are measured where there is none; name one.", path="all")
+    return undivided.open("train", root)

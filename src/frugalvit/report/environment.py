@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("frugalvit", "torch", "torchvision", "numpy", "pillow")
+PACKAGES = ("frugalvit", "torch", "torchvision", "timm", "numpy", "pillow")
 
 
 def environment(commit: str | None = None) -> dict[str, Any]:
@@ -20,6 +20,7 @@ def environment(commit: str | None = None) -> dict[str, Any]:
         "platform": platform.platform(),
         "packages": {name: version(name) for name in PACKAGES},
         "commit": commit or commit_here(),
+        "frugalvit_commit": own_commit(),
         "command": command(sys.argv),
         "cpus": os.cpu_count(),
     }
@@ -41,8 +42,13 @@ def short_commit() -> str:
 
 def commit_here() -> str | None:
     """That of the working directory; elsewhere that of the clone which this package is, if it is one."""
+    return commit_of(Path()) or own_commit()
+
+
+def own_commit() -> str | None:
+    """That of the clone which this package is, if it is one."""
     own = Path(__file__).parent
-    return commit_of(Path()) or (None if "site-packages" in own.parts else commit_of(own))
+    return None if "site-packages" in own.parts else commit_of(own)
 
 
 def commit_of(folder: Path) -> str | None:
