@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from tests.training.runs import column
 from typer.testing import CliRunner
 
@@ -18,6 +19,7 @@ from frugalvit.cli.trained_first import of_our_training
 from frugalvit.errors import DataError, FrugalError, SpecError
 from frugalvit.recipes.find import recipe
 from frugalvit.recipes.teach import taught
+from frugalvit.report.record import RunFolder
 from frugalvit.spec import encode
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.teacher import RunTeacher, Teaching
@@ -255,7 +257,9 @@ def test_a_folder_of_several_students_says_how_it_goes_on(tmp_path: Path) -> Non
         f"{run.parent}: was made by --seeds: it holds a run folder a seed (1), and no single run to --resume. Use another "
         f"--out, or go on with all: {again} {tmp_path / 'taught'} --resume --seeds 1"
     )
-    with pytest.raises(DataError, match=r"go on with all, without --extend, which goes with one seed: .* --resume --seeds 1$"):
+    with pytest.raises(
+        DataError, match=r"go on with all, without --extend and --log, which go with one seed: .* --resume --seeds 1$"
+    ):
         called(*words, "--extend")
     assert not (tmp_path / "taught" / "teacher").exists()
 
@@ -294,6 +298,9 @@ def test_a_folder_of_several_students_says_how_it_goes_on(tmp_path: Path) -> Non
         ([*KNOWN, "teaching.file=answers.safetensors"], "look the same every time"),
         ([*KNOWN, "--init", "nothere"], "no model of that name|no released weights"),
         (["--teacher", "none.json", *KNOWN[2:]], "--teacher none.json: there is no such file"),
+        ([*KNOWN, "objective.terms[1].head=dist"], r"terms\[1\]\.head: the model has no head 'dist'\. Did you mean 'distill'"),
+        ([*KNOWN, 'teaching={"part": "Teaching", "least": 99.9}'], r"the teaching is made of --teacher.*teaching\.least=90"),
+        (["--teacher", "hf-hub:ada/vit", *KNOWN[2:]], "Import it first: frugalvit import MODEL --init hf-hub:ada/vit"),
     ],
 )
 def test_refusals_come_before_any_training(
@@ -303,6 +310,39 @@ def test_refusals_come_before_any_training(
     with pytest.raises(FrugalError, match=problem):
         CliRunner().invoke(app, ["distill", *words], catch_exceptions=False)
     assert not (tmp_path / "x").exists()
+
+
+def test_a_file_of_others_is_told_what_it_needs_and_teaches_with_it(tmp_path: Path) -> None:
+    from torch import nn
+
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).eval()
+    file = tmp_path / "mine.onnx"
+    torch.onnx.export(module, (torch.zeros(1, 1, 8, 8),), file, dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), verbose=False)
+    words = ["--teacher", str(file), "--student", "vit.digits", "--least", "0", "--quiet", "--device", "cpu", *SIZES]
+    with pytest.raises(SpecError, match=r"Say mean and std, as in teaching\.teacher\.mean=0\.5"):
+        called(*words, "--out", str(tmp_path / "refused"))
+    called(*words, "teaching.teacher.mean=0.3", "teaching.teacher.std=0.4", "--out", str(tmp_path / "taught"))
+    assert recipe(str(tmp_path / "taught" / "student")).teaching.teacher.mean == (0.3,)
+
+
+def test_what_flows_between_blocks_may_be_rounded_beside_a_teacher(tmp_path: Path) -> None:
+    out = tmp_path / "taught"
+    called(
+        *KNOWN[:4], "--out", str(out), *SIZES, "teacher.epochs=1", "--least", "0", "precision=bf16_stream", "--device", "cpu"
+    )
+    assert (out / "student" / "summary.json").exists()
+
+
+def test_a_head_that_nobody_teaches_is_left_aside(tmp_path: Path) -> None:
+    sizes = ["dim=12", "depth=2", "batch=64", "epochs=2", "teacher.epochs=2", "--least", "0", "--device", "cpu"]
+    words = ["--teacher", "digits.resnet", "--student", "deit.digits", "--way", "hard", "--out", str(tmp_path / "taught")]
+    said = called(*words, *sizes)
+    assert "no term of the objective teaches the head distill; validation and the saved model answer by class" in said
+    run = tmp_path / "taught" / "student"
+    assert not {name for row in RunFolder(run).metrics() for name in row if name.startswith("val_top1_")}
+    done = CliRunner().invoke(app, ["evaluate", str(run), "--device", "cpu", "--json"], catch_exceptions=False)
+    found, summary = json.loads(done.stdout), RunFolder(run).results()
+    assert found["head"] == "class" and found["top1"] == found["top1_class"] == summary["val_top1"]
 
 
 def test_a_folder_with_a_student_gets_no_other_teacher(tmp_path: Path) -> None:

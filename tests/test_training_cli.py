@@ -191,7 +191,7 @@ def test_a_run_folder_is_a_recipe_a_classifier_and_a_data_set(digits: Path, tmp_
 def test_progress_goes_to_stderr_and_json_to_stdout(tmp_path: Path) -> None:
     done = run("train", "vit.digits", *TINY, "--out", str(tmp_path / "run"), "--json", "--device", "cpu")
     assert json.loads(done.stdout)["step"] == 24
-    assert "note: 256 pictures, 32 a step, 24 steps" in done.stderr
+    assert "note: 256 pictures, 500 for validation, 32 a step, 24 steps" in done.stderr
     assert "step 24/24" in done.stderr
 
 

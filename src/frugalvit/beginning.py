@@ -6,14 +6,16 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import nn
 
+from frugalvit.advise.rules import LOCAL, SMALL_SIDE
 from frugalvit.data.dataset import opened_splits
 from frugalvit.data.digits import Digits
 from frugalvit.data.files import refuse_other_classes
+from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.source import SPLITS, Source
 from frugalvit.data.split import NoSplit
 from frugalvit.data.subset import FirstClasses
@@ -28,7 +30,7 @@ from frugalvit.teaching import Given, open_teacher
 from frugalvit.training.devices import Place
 from frugalvit.training.duration import Duration
 from frugalvit.training.one_bit import precision_of
-from frugalvit.training.optimizer import Sgd, peak_lr
+from frugalvit.training.optimizer import Optimizer, Sgd, peak_lr, start_of_heads
 from frugalvit.training.paths import Unfit, some_sizes
 from frugalvit.training.prepare import Training
 from frugalvit.training.recipe import Recipe, filled, preprocess_of
@@ -38,8 +40,12 @@ from frugalvit.training.teacher import Teacher
 from frugalvit.training.teacher_check import check_teacher
 from frugalvit.weights.fetch import fetch
 from frugalvit.weights.load import load_weights
+from frugalvit.weights.published import Published
 
 KNOWN_LR = {"AdamW": (1e-6, 1e-2), "Sgd": (1e-4, 1.0), "Muon": (1e-6, 0.1)}  # of the papers' recipes, per 256 pictures
+GENTLE_LR = {"AdamW": 2e-3, "Sgd": 0.1, "Muon": 2e-3}  # at most, where weights are given; those of our transfers are a tenth
+
+FRESH = "none"  # of --init: no weights, though the run that is repeated began from some
 
 
 def opened(recipe: Recipe, data: str | Path | Mapping[str, Source] | None) -> dict[str, Source]:
@@ -108,12 +114,14 @@ def all_splits(recipe: Recipe, root: Path | None) -> dict[str, Source]:
     return sources | {"test": test}
 
 
-def opened_teacher(recipe: Recipe, sources: Mapping[str, Source], place: Place, ready: Given | None) -> Teacher | None:
-    """Whoever teaches: the one that is given, or the recipe's; nobody where no term would listen."""
+def opened_teacher(
+    recipe: Recipe, sources: Mapping[str, Source], place: Place, ready: Given | None = None, objective: object = None
+) -> Teacher | None:
+    """Whoever teaches: the one that is given, or the recipe's; nobody where no term would listen, unless of one's own."""
     teaching = recipe.teaching
     if ready is None and teaching is None:
         return None
-    if not recipe.objective.needs_teacher:
+    if objective is None and not recipe.objective.needs_teacher:
         raise SpecError(
             "a teacher is named, but no term of the objective learns from one. Add Distilled(...), or leave the teacher out.",
             path="recipe.teaching",
@@ -177,18 +185,29 @@ def as_saved(out: Path, described: dict[str, Any]) -> dict[str, Any]:
         whole = encode(decode({name: value for name, value in saved.items() if name not in beside}, Recipe)) | beside
     except SpecError:
         return described  # with parts of one's own, or damaged: compared as it is
-    whole["path"] = saved.get("path", "plain")
-    return saved if whole == described else described
+    whole |= {"path": saved.get("path", "plain"), "duration": described["duration"]}  # of another length is told elsewhere
+    return saved | {"duration": described["duration"]} if whole == described else described
 
 
-def begun_from(out: Path) -> str:
-    """The weights that the run in a folder began from, so that resuming it need not name them again."""
-    return str(RunFolder(out).recipe().get("init", "")) if (out / "recipe.json").exists() else ""
+class Begun(NamedTuple):
+    """The weights that a training begins from, and whose names they have where that had to be said."""
+
+    init: str
+    origin: str
+
+
+def begun_from(run: Path) -> Begun | None:
+    """What a run (its folder, or its recipe.json) began from, so that resuming or repeating it need not name it again."""
+    folder = run.parent if run.name == "recipe.json" else run
+    if not (folder / "recipe.json").exists():
+        return None
+    saved = RunFolder(folder).recipe()
+    return Begun(str(saved.get("init", "")), str(saved.get("origin", "")))
 
 
 def initialized(training: Training, init: str, origin: str) -> list[str]:
     """Start from given weights, if there are any, and return what there is to say of them. Before a folder is made."""
-    if not init:
+    if init in ("", FRESH):
         return []
     fetched = fetch(init)
     if not Path(fetched.path).exists():
@@ -202,7 +221,16 @@ def initialized(training: Training, init: str, origin: str) -> list[str]:
         load_weights(training.state.module, fetched.path, origin or fetched.origin)
     if training.state.average is not None:
         training.state.average.load(training.state.module.state_dict())
-    return [str(notice.message) for notice in notices]
+    return [*other_colors(training.preprocess, fetched.released), *(str(notice.message) for notice in notices)]
+
+
+def other_colors(preprocess: Preprocess, released: Published | None) -> Iterator[str]:
+    """A caution where released weights have learned from pictures that were normalized otherwise."""
+    if released is None or len(preprocess.mean) != 3:
+        return
+    if (preprocess.mean, preprocess.std) != (released.mean, released.std):
+        words = (f"data.{name}={','.join(map(str, getattr(released, name)))}" for name in ("mean", "std"))
+        yield f"caution: {released.name} has learned from pictures of other colors; say {' '.join(words)}"
 
 
 def lengthen(out: Path, training: Training, described: Mapping[str, Any], where: Mapping[str, Any], display: Display) -> None:
@@ -248,8 +276,9 @@ def cautions(training: Training) -> Iterator[str]:
     """What is worth a word before the first step."""
     recipe = training.recipe
     peak = peak_lr(recipe.optimizer, recipe.pictures)
+    held = f", {len(training.sources['val'])} for validation" if "val" in training.sources else ""
     yield (
-        f"{len(training.sources['train'])} pictures, {recipe.pictures} a step, {training.clock.total} steps; "
+        f"{len(training.sources['train'])} pictures{held}, {recipe.pictures} a step, {training.clock.total} steps; "
         f"peak learning rate {peak:.3g}; {training.place.device}, {precision_of(training.state.module, training.place)}"
     )
     yield from filter(None, (training.note, resizing(training)))
@@ -269,24 +298,53 @@ def cautions(training: Training) -> Iterator[str]:
     if not training.framed:
         yield "no pictures are held out, so none will say how good the model is; data.dataset.holdout keeps some of each class"
     parameters = dict(training.state.module.named_parameters())
-    frozen = [name for name, one in parameters.items() if not one.requires_grad and recipe.tune.learns(name)]
+    heads = start_of_heads(training.state.module, recipe.tune)
+    frozen = [name for name, one in parameters.items() if not one.requires_grad and recipe.tune.learns(name, heads)]
     if frozen:
         yield f"{len(frozen)} of {len(parameters)} parameter tensors are frozen (requires_grad) and stay so, {frozen[0]} first"
     answering = getattr(training.state.module, "answering", ())
     if len(answering) > 1:
         yield f"validation takes the mean of the heads {', '.join(answering)}"
+    idle = [] if answering else [head for head in recipe.model.heads if head not in training.answering]
+    if idle:
+        yield (
+            f"caution: no term of the objective teaches the head {', '.join(idle)}; validation and the saved model answer by "
+            f"{', '.join(training.answering)}"
+        )
     warm_up = getattr(recipe.schedule, "warmup", None)
     if warm_up is not None and warm_up.steps(training.clock.per_epoch, training.clock.total) >= training.clock.total:
         yield "caution: the warm-up is as long as the training, so the peak learning rate is never reached (schedule.warmup)"
     low, high = KNOWN_LR[type(recipe.optimizer).__name__]
-    per = peak * 256 / recipe.pictures
+    per = per_256(recipe)
     one_bit = any(True for _ in one_bit_weights(training.state.module))  # the papers' rates are not for these
     if one_bit and recipe.average is not None:
         yield "caution: the signs of averaged weights are not those that the norms have seen (average); use none with one bit"
     if not low <= per <= high and not one_bit:
-        kind = "SGD" if isinstance(recipe.optimizer, Sgd) else type(recipe.optimizer).__name__
-        known = f"what is known to work with {kind}, {low:g} to {high:g}"
+        known = f"what is known to work with {kind_of(recipe.optimizer)}, {low:g} to {high:g}"
         yield f"caution: a learning rate of {per:.2g} per 256 pictures is outside {known}"
+    if recipe.data.validate == "test":
+        yield "caution: validation reads the test pictures (data.validate=test), so the best epoch is chosen by them"
+
+
+def start_cautions(training: Training, init: str) -> Iterator[str]:
+    """What is worth a word of the weights that a training begins from, or of beginning from none."""
+    recipe, pictures = training.recipe, len(training.sources["train"])
+    side, per, gentle = training.preprocess.height, per_256(recipe), GENTLE_LR[type(recipe.optimizer).__name__]
+    if not init and side > SMALL_SIDE and pictures < LOCAL:
+        few = f"{pictures} pictures are few for fresh weights at {side} pixels"
+        yield f"caution: {few}; --init takes released ones, and `frugalvit advise --data ...` says what fits"
+    if init and gentle < per <= KNOWN_LR[type(recipe.optimizer).__name__][1]:
+        rate = f"a learning rate of {per:.2g} per 256 pictures may undo what the given weights have learned"
+        yield f"caution: {rate}; with {kind_of(recipe.optimizer)}, {gentle:g} and less is known to keep it"
+
+
+def per_256(recipe: Recipe) -> float:
+    """The peak learning rate for 256 pictures a step."""
+    return peak_lr(recipe.optimizer, recipe.pictures) * 256 / recipe.pictures
+
+
+def kind_of(optimizer: Optimizer) -> str:
+    return "SGD" if isinstance(optimizer, Sgd) else type(optimizer).__name__
 
 
 def resizing(training: Training) -> str:

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from frugalvit.beginning import (
+    FRESH,
     as_saved,
     begin,
     begun_from,
@@ -23,13 +24,16 @@ from frugalvit.beginning import (
     opened,
     opened_teacher,
     same_path,
+    start_cautions,
 )
 from frugalvit.data.source import Source
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec
 from frugalvit.errors import DataError, SpecError
+from frugalvit.measure.latency import device_name
 from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.network import Network
 from frugalvit.nn.own import own_module, own_state
+from frugalvit.nn.readout import MeanLogits, OneHead
 from frugalvit.report.environment import environment
 from frugalvit.report.loggers import check_logger, logger_named
 from frugalvit.report.progress import Display, Silent
@@ -38,13 +42,13 @@ from frugalvit.spec import encode
 from frugalvit.stopping import Stopping, listening
 from frugalvit.teaching import Given
 from frugalvit.training import loop
-from frugalvit.training.devices import Place, place_for
+from frugalvit.training.devices import Place, place_for, refuse_several_processes
 from frugalvit.training.evaluate import evaluate
 from frugalvit.training.loop import NonFinite, Record
 from frugalvit.training.own import OwnObjective, own_objective
 from frugalvit.training.prepare import Training, prepare
 from frugalvit.training.recipe import Recipe
-from frugalvit.training.state import checkpoint, latest, prune
+from frugalvit.training.state import State, checkpoint, latest, prune
 from frugalvit.training.switches import few_threads, settled
 from frugalvit.training.waiting import Waiting
 from frugalvit.weights.files import write_safetensors
@@ -91,6 +95,7 @@ def train(
         raise SpecError(
             f"train takes a Recipe, not {type(recipe).__name__}. Use frugalvit.recipe('vit.digits').", path="recipe"
         )
+    refuse_several_processes()
     if extend and not resume:
         raise SpecError("only a resumed run can be extended. Say --resume too.", path="--extend")
     if workers < 0:
@@ -110,25 +115,30 @@ def train(
             place,
             module=own_module(model),
             objective=own_objective(objective),
-            teacher=opened_teacher(recipe, sources, place, teacher),
+            teacher=opened_teacher(recipe, sources, place, teacher, objective),
             workers=workers,
             progress=lambda done, total: display.count("decoding pictures, once", done, total),
         )
         switches.enter_context(few_threads(training))
-        init = init or (begun_from(Path(out)) if resume else "")
-        described = description(training, model, objective) | ({"init": init} if init else {})
-        where = environment() | {"device": str(place.device), "precision": place.precision, "threads": torch.get_num_threads()}
+        begun, init = begun_from(Path(out)) if resume else None, "" if init == FRESH else init
+        init = init or (begun.init if begun else "")
+        beside = {"init": init, "origin": begun.origin if begun else origin}  # runs of older versions do not tell the origin
+        origin = origin or beside["origin"]
+        described = description(training, model, objective) | {name: text for name, text in beside.items() if text}
+        where = environment() | described_place(place)
         described = as_saved(Path(out), described) if resume else described
         fresh = latest(Path(out) / "state") is None
         if resume and fresh and (Path(out) / "summary.json").exists():
             raise DataError("is finished, and its checkpoints are gone. Use another --out to train again.", path=str(out))
+        ended = not extend and (Path(out) / "summary.json").exists()
+        moved = "" if fresh or ended else elsewhere(Path(out), place, asked=device != "auto")
         if resume and extend:
             lengthen(Path(out), training, described, where, display)
-        moved = "" if fresh else elsewhere(Path(out), place, asked=device != "auto")
         notices = [*initialized(training, init, origin), *checked_teacher(training, workers)] if fresh else []
         with (RunFolder.resume if resume else RunFolder.create)(Path(out), described, where) as folder:
             start = f"from the weights of {init}" if init else "from fresh weights (no --init)"
-            begin(training, folder, [start, *notices], display)
+            words = () if model is not None else start_cautions(training, init)
+            begin(training, folder, [start, *words, *notices], display)
             if moved:
                 display.note(moved)
             loggers = [logger_named(name, folder.path, described) for name in log]
@@ -148,10 +158,21 @@ def train(
             return finish(training, folder, model, workers)
 
 
+def described_place(place: Place) -> dict[str, Any]:
+    """What computes, for those who repeat a run or compare two."""
+    return {
+        "device": str(place.device),
+        "device_name": device_name(place.device),
+        "cuda": torch.version.cuda if place.device.type == "cuda" else None,
+        "precision": place.precision,
+        "threads": torch.get_num_threads(),
+    }
+
+
 def elsewhere(out: Path, place: Place, asked: bool) -> str:
     """A word where a run goes on with another kind of device or in another precision; refused where nobody asked for it."""
     known, here = RunFolder(out).places(), (place.device.type, place.precision)
-    if not known or here in known or (out / "summary.json").exists():
+    if not known or here in known:
         return ""
     there = " and ".join(f"on {kind} in {precision}" for kind, precision in sorted(known))
     if not asked:
@@ -164,7 +185,7 @@ def fit(recipe: Recipe, data: str | Path | Mapping[str, Source] | None = None, d
     """The records of a training, for loops of one's own; nothing is written. A teacher must be worth it, as in `train`."""
     place, sources = place_for(device, recipe.precision), opened(recipe, data)
     with settled(recipe):
-        training = prepare(recipe, sources, place, teacher=opened_teacher(recipe, sources, place, None))
+        training = prepare(recipe, sources, place, teacher=opened_teacher(recipe, sources, place))
         checked_teacher(training, workers=0)
     return settled_records(training)
 
@@ -184,8 +205,9 @@ def follow(training: Training, folder: RunFolder, workers: int, display: Display
     """The loop's records, with validation added where it is due, and a checkpoint where that is, or where the user stops."""
     state, cadence = training.state, training.cadence
     states = folder.path / "state"
-    if state.step and stops(training, state.step):
-        return  # it had ended when it was killed
+    if state.step and stops(training, state.step):  # it had ended when it was killed, or is to go on for longer
+        display.note(stopped_early(state))
+        return
     try:
         for record in loop.fit(training.step, training.batches, cadence, workers):
             values = dict(record.values)
@@ -203,7 +225,7 @@ def follow(training: Training, folder: RunFolder, workers: int, display: Display
             if interrupted:
                 raise KeyboardInterrupt
             if ends:
-                display.note(f"stopped at step {record.step}: no better since step {state.counters['best_step']}")
+                display.note(stopped_early(state))
                 return
     except NonFinite as error:
         bundle = folder.debug_bundle_path(state.step)
@@ -212,11 +234,15 @@ def follow(training: Training, folder: RunFolder, workers: int, display: Display
         raise
 
 
+def stopped_early(state: State) -> str:
+    return f"stopped at step {state.step}: no better since step {state.counters['best_step']} (stop.patience)"
+
+
 def validated(training: Training, workers: int, display: Display) -> dict[str, float]:
     """Validation of what would be the result now; its weights are kept where early stopping may go back to them."""
     state, source = training.state, training.sources["val"]
     with averaged(training):
-        found = evaluate(state.module, training.framed["val"], workers)
+        found = evaluate(state.module, training.framed["val"], workers, training.answering)
         if state.counters["best"] is None or found["top1"] > state.counters["best"]:
             state.counters |= {"best": found["top1"], "best_step": state.step}
             state.best = {name: value.detach().clone() for name, value in state.module.state_dict().items()}
@@ -265,9 +291,10 @@ def finish(training: Training, folder: RunFolder, model: nn.Module | None, worke
         state.module.load_state_dict(result)  # and there they stay: a module of the user's is what was saved
     for split in ("val", "test"):
         if split in training.sources:
-            found = evaluate(state.module, training.framed[split], workers)
+            found = evaluate(state.module, training.framed[split], workers, training.answering)
             summary |= {f"{split}_{name}": value for name, value in found.items()}
             summary |= {f"{split}_unreadable": len(training.sources[split]) - summary[f"{split}_pictures"]}
+    state.module.stream = None  # a module of the user's is called without autocast from here on
     classifier = saved(training, folder, model)
     summary |= {"best_val_top1": state.counters["best"], "best_step": state.counters["best_step"]}
     summary |= {"nonfinite": state.counters["nonfinite"], "bad_pictures": state.counters["bad_pictures"]}
@@ -281,7 +308,9 @@ def saved(training: Training, folder: RunFolder, model: nn.Module | None) -> Cla
         if training.state.best:
             write_safetensors(folder.path / "best.safetensors", own_state(training.state.best))
         return None
-    spec = ClassifierSpec(training.recipe.model, training.preprocess, training.sources["train"].classes)
+    one = len(training.answering) == 1 < len(training.recipe.model.heads)
+    fusion = OneHead(training.answering[0]) if one else MeanLogits()
+    spec = ClassifierSpec(training.recipe.model, training.preprocess, training.sources["train"].classes, fusion)
     built = spec.model.build(seed=0)
     built.load_state_dict(training.state.module.state_dict())
     classifier = Classifier(spec, built).eval()

@@ -263,7 +263,8 @@ def described(teacher: OnnxTeacher) -> OnnxTeacher:
         return teacher
     told = read_description(Path(teacher.path))
     if told is None:
-        raise SpecError(f"{teacher.path} does not say how its pictures are normalized. Say mean and std.", path="mean")
+        cure = "Say mean and std, as in teaching.teacher.mean=0.5,0.5,0.5 teaching.teacher.std=0.5,0.5,0.5"
+        raise SpecError(f"{teacher.path} does not say how its pictures are normalized. {cure}.", path="mean")
     channels, interpolation = len(told["preprocess"]["mean"]), told["preprocess"]["interpolation"]
     classes = teacher.classes or tuple(told["classes"])
     return replace(teacher, mean=(0.0,) * channels, std=(1.0,) * channels, classes=classes, interpolation=interpolation)

@@ -114,9 +114,10 @@ def test_early_stopping_returns_the_best_weights_and_ends_once(tmp_path: Path) -
     state = safetensors.torch.load_file(tmp_path / "run" / "state" / f"step-{best:09d}.safetensors")
     weights = safetensors.torch.load_file(tmp_path / "run" / "model.safetensors")
     assert all(torch.equal(state[f"model.{name}"], value) for name, value in weights.items())
-    before = trace(tmp_path / "run")
-    train(tiny(*STOPPING), out=tmp_path / "run", resume=True, device="cpu")
+    before, notes = trace(tmp_path / "run"), Notes()
+    train(tiny(*STOPPING), out=tmp_path / "run", resume=True, device="cpu", display=notes)
     assert trace(tmp_path / "run") == before
+    assert notes.said[-1] == f"stopped at step {last}: no better since step {best} (stop.patience)"  # --extend meets it, too
     with pytest.raises(Stopped):
         train(tiny(*STOPPING), out=tmp_path / "killed", device="cpu", display=StopAt(best + 4))
     train(tiny(*STOPPING), out=tmp_path / "killed", resume=True, device="cpu")

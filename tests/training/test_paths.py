@@ -22,6 +22,7 @@ from frugalvit.data.store import Store
 from frugalvit.errors import DataError, SpecError
 from frugalvit.recipes.find import recipe
 from frugalvit.training.devices import Place, place_for
+from frugalvit.training.duration import Epochs
 from frugalvit.training.graph_step import GraphStep
 from frugalvit.training.prepare import Training, prepare
 from frugalvit.training.recipe import Recipe, Stored
@@ -266,3 +267,8 @@ def test_a_run_of_an_older_version_is_resumed(tmp_path: Path) -> None:
     assert again.summary == whole.summary
     with pytest.raises(DataError, match=r"holds a run of another recipe: .*batch was 8, now 16"):
         frugalvit.train(replace(made, batch=16), out=tmp_path / "old", data=sources, resume=True)
+    longer = replace(made, duration=Epochs(4))
+    with pytest.raises(DataError, match=r"holds a run of another length: .*say --extend to change it"):
+        frugalvit.train(longer, out=tmp_path / "old", data=sources, resume=True)
+    assert "path" not in json.loads(path.read_text())
+    assert frugalvit.train(longer, out=tmp_path / "old", data=sources, resume=True, extend=True).summary["step"] == 24

@@ -48,6 +48,22 @@ def test_a_plain_module_that_returns_logits_is_trained_and_saved(tmp_path: Path)
     assert RunFolder(tmp_path / "run").recipe()["ready_model"] == "Sequential"
 
 
+def test_an_objective_of_ones_own_may_listen_to_a_teacher_of_ones_own(tmp_path: Path) -> None:
+    def follow(outputs: dict[str, torch.Tensor], batch: Batch) -> dict[str, torch.Tensor]:
+        return {"follow": nn.functional.cross_entropy(outputs["class"].float(), batch.answers["logits"].softmax(-1))}
+
+    made = tiny("precision=bf16_stream")
+    tutor = train(tiny(), out=tmp_path / "tutor", device="cpu").classifier
+    done = train(made, out=tmp_path / "run", objective=follow, teacher=tutor, device="cpu")
+    assert column(tmp_path / "run", "follow") and done.summary["step"] == 24
+
+
+def test_a_described_module_of_the_user_s_is_given_back_as_it_was(tmp_path: Path) -> None:
+    module = tiny("model.classes=10").model.build(seed=0)
+    train(tiny("precision=bf16_stream"), out=tmp_path / "run", model=module, device="cpu")
+    assert module.eval()(torch.zeros(1, 1, 8, 8))["class"].dtype == torch.float32
+
+
 def test_a_plain_module_resumes_to_the_same_bits(tmp_path: Path) -> None:
     train(tiny(), out=tmp_path / "whole", model=linear(), device="cpu")
     with pytest.raises(Stopped):

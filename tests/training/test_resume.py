@@ -112,6 +112,9 @@ def test_another_kind_of_device_or_another_precision_must_be_asked_for(tmp_path:
     with pytest.raises(DataError, match=problem):
         train(tiny(), out=tmp_path / "run", resume=True)
     assert {one.name: one.read_bytes() for one in (tmp_path / "run").rglob("*") if one.is_file()} == before
+    with pytest.raises(DataError, match=problem):
+        train(tiny("epochs=5"), out=tmp_path / "run", resume=True, extend=True)
+    assert {one.name: one.read_bytes() for one in (tmp_path / "run").rglob("*") if one.is_file()} == before
     notes = Notes()
     train(tiny(), out=tmp_path / "run", resume=True, device="cpu", display=notes)
     assert notes.said[1].startswith("caution: the run was trained on cuda in bf16, and goes on cpu in fp32")
@@ -165,7 +168,7 @@ def test_a_run_without_a_checkpoint_starts_with_another_length_if_it_is_extended
 def test_resume_without_a_checkpoint_starts_at_step_0(tmp_path: Path, whole: Path) -> None:
     notes = Notes()
     train(tiny(), out=tmp_path / "new", resume=True, device="cpu", display=notes)
-    assert notes.said[0] == "256 pictures, 32 a step, 24 steps; peak learning rate 0.004; cpu, fp32"
+    assert notes.said[0] == "256 pictures, 500 for validation, 32 a step, 24 steps; peak learning rate 0.004; cpu, fp32"
     assert trace(tmp_path / "new") == trace(whole)
     stopped(tmp_path / "early", 3)
     assert not states(tmp_path / "early")

@@ -80,7 +80,7 @@ def of_recipe(recipe: Recipe, data: Path | None, place: Place, workers: int, ste
     with memory_for(recipe.batch, place.device), settled(recipe), ExitStack() as switches:
         line.say("preparing")
         pictures = sources or noise_for(recipe)
-        training = prepare(recipe, pictures, place, teacher=opened_teacher(recipe, pictures, place, None))
+        training = prepare(recipe, pictures, place, teacher=opened_teacher(recipe, pictures, place))
         switches.enter_context(few_threads(training))
         recipe, costs, where = training.recipe, cost(training.recipe.model), where_it_trains(training)
         peak = peak_now(place, line)  # not of training.place: there the few products of a one-bit model that are not of signs

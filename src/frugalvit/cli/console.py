@@ -37,11 +37,13 @@ Workers = Annotated[int, typer.Option("--workers", min=0, help="Processes that r
 DataPath = Annotated[Path | None, typer.Option("--data", help="The data: a folder, or a CSV of paths and labels.")]
 TABLE = "The data: a folder; or, with data.dataset=LabelTable, a CSV of paths and labels."
 TrainingData = Annotated[Path | None, typer.Option("--data", help=TABLE)]
-Split = Annotated[str, typer.Option("--split", help="train, val or test.")]
+Split = Annotated[str, typer.Option("--split", help="train, val, test; all: of --data without splits.")]
 DatasetName = Annotated[str, typer.Option("--dataset", help="Another data set than the run's: see `list datasets`.")]
 WEIGHTS = "A file; the folder of a run, finished or not, of `import` or of HF; a released name; or hf-hub:owner/name."
-Init = Annotated[str, typer.Option("--init", metavar="WEIGHTS", help=WEIGHTS)]
+Init = Annotated[str, typer.Option("--init", metavar="WEIGHTS", help=f"{WEIGHTS} none: fresh ones.")]
 OriginName = Annotated[str, typer.Option("--origin", help="Whose names a file of weights has: see `list origins`.")]
+LOGGERS = "tensorboard, wandb, mlflow or trackio; several: once for each."
+Loggers = Annotated[list[str] | None, typer.Option("--log", help=LOGGERS)]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 
 

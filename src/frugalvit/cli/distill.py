@@ -14,6 +14,7 @@ from frugalvit.cli.console import (
     AsJson,
     Device,
     Init,
+    Loggers,
     OfSettings,
     OriginName,
     Overrides,
@@ -61,6 +62,7 @@ def distill(
     seeds: Annotated[str | None, typer.Option("--seeds", help="Several students, as in 0,1,2; one teacher.")] = None,
     device: Device = "auto",
     workers: Workers = 0,
+    log: Loggers = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -83,12 +85,16 @@ def distill(
         if not given:
             raise SpecError("is needed, as in --teacher digits.resnet --student vit.digits --out runs/taught.", path=name)
     assert out is not None
+    for text in overrides or []:
+        if text.partition("=")[0].strip() == "teaching":
+            cure = "Name the teacher by --teacher, and edit how it teaches: teaching.least=90, teaching.teacher.size=384"
+            raise SpecError(f"the teaching is made of --teacher. {cure}.", path="teaching")
     about = [text for text in overrides or [] if of_taught(text)]
     own = [text for text in overrides or [] if text.strip().startswith(OWN)]
     rest = [text for text in overrides or [] if text not in (*about, *own)]
     if seeds is not None:
         refuse_seeds([whole_number(one) for one in seeds.split(",")])  # type: ignore[misc]  # what is no number too
-    refuse_exclusive(rest, seeds, resume, extend, ())
+    refuse_exclusive(rest, seeds, resume, extend, log or [])
     refuse_folder_of_seeds(context, out / "student")
     display = display_for(sys.stderr, "quiet" if quiet else "auto")
     refuse_recipe_of_own_parts(student)
@@ -102,7 +108,14 @@ def distill(
             display.note(f"the teacher first: {teachers[0]}")
             with of_one_length(out / "teacher"):
                 first = train(
-                    tutor, out=out / "teacher", data=data, resume=resume, device=device, workers=workers, display=display
+                    tutor,
+                    out=out / "teacher",
+                    data=data,
+                    resume=resume,
+                    device=device,
+                    workers=workers,
+                    log=log or [],
+                    display=display,
                 )
             display.note(f"then the student: {student}")
         with of_our_training(teachers[0], tutor, made, out / "teacher"):
@@ -121,6 +134,7 @@ def distill(
                 extend=extend,
                 device=device,
                 workers=workers,
+                log=log or [],
                 display=display,
             )
     if as_json:
@@ -175,7 +189,7 @@ def together(teachers: list[str], out: Path) -> RunTeacher | ZooTeacher | OnnxTe
 
 
 def named(teacher: str, out: Path) -> RunTeacher | ZooTeacher | OnnxTeacher:
-    """Who teaches: a folder, the recipe's run below `out`, a file of `export --origin onnx`, or a model by name."""
+    """Who teaches: a folder, the recipe's run below `out`, an ONNX file, or a model by name."""
     from frugalvit.recipes.find import refuse_misspelled
     from frugalvit.training.teacher import RunTeacher, ZooTeacher
 
@@ -184,18 +198,22 @@ def named(teacher: str, out: Path) -> RunTeacher | ZooTeacher | OnnxTeacher:
     refuse_misspelled(teacher, "--teacher")
     if Path(teacher).suffix in (".json", ".onnx") and not Path(teacher).exists():
         raise WeightsError("there is no such file.", path=f"--teacher {teacher}")
-    if Path(teacher).suffix == ".onnx" and Path(teacher).is_file() and (found := exported(Path(teacher))):
-        return found
+    if Path(teacher).suffix == ".onnx" and Path(teacher).is_file():
+        return exported(Path(teacher))
+    if teacher.startswith("hf-hub:"):
+        folder = f"frugalvit import MODEL --init {teacher} --out models/teacher"
+        raise SpecError(f"the hub does not say which model of ours it is. Import it first: {folder}", path="--teacher")
     return RunTeacher(teacher) if Path(teacher).exists() else ZooTeacher(teacher)
 
 
-def exported(file: Path) -> OnnxTeacher | None:
-    """The teacher in a file that we wrote: it says how its pictures are made, and normalizes them itself."""
+def exported(file: Path) -> OnnxTeacher:
+    """The teacher in a file: one that we wrote says how its pictures are made, and normalizes them itself."""
     from frugalvit.deploy.export import read_description
     from frugalvit.teaching import described
     from frugalvit.training.teacher import OnnxTeacher
 
-    return None if read_description(file) is None else described(OnnxTeacher(str(file)))
+    teacher = OnnxTeacher(str(file))
+    return teacher if read_description(file) is None else described(teacher)
 
 
 def refuse_student(
@@ -213,6 +231,8 @@ def refuse_student(
         RunFolder(out).refuse_contents()
     if made.teaching is not None and made.teaching.file:
         refuse_draws(made)
+    with at("recipe.objective"):
+        made.objective.refuse_other_heads(made.model.heads)
     place, alone = place_for(device, made.precision), replace(made, objective=Objective(), teaching=None)
     training = prepare(
         alone,

@@ -71,7 +71,7 @@ def going_on(context: typer.Context, folder: Path, seeds: Sequence[str]) -> tupl
     if not context.params["extend"] and not context.params.get("log"):
         return "all", changes
     if folder != context.params["out"]:  # of `distill`, whose students have no command of their own
-        return "all, without --extend, which goes with one seed", changes | {"extend": False}
+        return "all, without --extend and --log, which go with one seed", changes | {"extend": False, "log": None}
     alone = {"overrides": [*overrides, f"seed={seeds[0]}"], "seeds": None, "out": folder / f"seed-{seeds[0]}"}
     return "each by itself, as --extend and --log need it", changes | alone
 

@@ -15,6 +15,7 @@ from frugalvit.cli.console import (
     AsJson,
     Device,
     Init,
+    Loggers,
     OfSettings,
     OriginName,
     Overrides,
@@ -69,12 +70,13 @@ def train(
     seeds: Annotated[str | None, typer.Option("--seeds", help="Several, as in 0,1,2: a run each; on a GPU at once.")] = None,
     device: Device = "auto",
     workers: Workers = 0,
-    log: Annotated[list[str] | None, typer.Option("--log", help="tensorboard, wandb, mlflow or trackio.")] = None,
+    log: Loggers = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
     with_: With = None,
 ) -> None:
     """Train a recipe into a run folder."""
+    from frugalvit.beginning import begun_from
     from frugalvit.recipes.find import recipe
     from frugalvit.report.progress import display_for
     from frugalvit.run import train as run
@@ -87,6 +89,8 @@ def train(
     refuse_recipe_of_own_parts(name)
     parts = own_parts(with_ or [])
     chosen = recipe(name, *(overrides or []), parts=parts)
+    if not init and not resume and (begun := begun_from(Path(name))) is not None:
+        init, origin = begun.init, origin or begun.origin
     if seeds is not None:
         with in_words(name, overrides or [], parts):
             several(chosen, seeds, out, data, init, origin, resume, device, workers, quiet, as_json)

@@ -25,6 +25,7 @@ from frugalvit.weights.own import refuse_own_module, refuse_several, refuse_unfi
 from frugalvit.weights.translate import misfit, refuse_other_shapes
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
+FOREIGN = {"architecture", "architectures", "model_type"}  # what config.json of timm and of HF names
 
 
 @dataclass(frozen=True)
@@ -239,9 +240,15 @@ def read_config(path: Path, weights: Path) -> dict[str, Any]:
             path=str(path),
         )
     try:
-        return json.loads(text)
+        found = json.loads(text)
     except json.JSONDecodeError as error:
         raise WeightsError(f"is not JSON: {error.msg} in line {error.lineno}.", path=str(beside)) from error
+    if isinstance(found, dict) and "format" not in found and FOREIGN & found.keys():
+        raise WeightsError(
+            "is a model of timm or HF. Import it first: frugalvit import MODEL --init FOLDER --out ELSEWHERE (`list models`).",
+            path=str(path),
+        )
+    return found
 
 
 def fill(module: Network, state: dict[str, Tensor]) -> None:

@@ -105,13 +105,17 @@ class Distilled:
     def teacher_taps(self) -> tuple[str, ...]:
         return ()
 
-    def build(self, heads: tuple[str, ...], counts_C: Tensor, shapes: Sizes, answers: Sizes) -> TaughtHead:
-        with at("head"):
-            if self.head not in heads:
+    def refuse_other_heads(self, heads: tuple[str, ...]) -> None:
+        if self.head not in heads:
+            with at("head"):
                 raise SpecError(
                     f"the model has no head '{self.head}'. {suggestion(self.head, heads)} "
                     "with_distillation(...) gives a model its distill head; any other head can learn from a teacher too."
                 )
+
+    def build(self, heads: tuple[str, ...], counts_C: Tensor, shapes: Sizes, answers: Sizes) -> TaughtHead:
+        self.refuse_other_heads(heads)
+        with at("head"):
             ours, theirs = size_of("student", self.head, shapes), size_of("teacher", "logits", answers)
             if ours != theirs:
                 raise SpecError(

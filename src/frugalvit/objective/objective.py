@@ -29,10 +29,13 @@ class Supervised:
     def name(self) -> str:
         return f"supervised_{self.head}"
 
-    def build(self, heads: tuple[str, ...], counts_C: Tensor) -> HeadLoss:
+    def refuse_other_heads(self, heads: tuple[str, ...]) -> None:
         if self.head not in heads:
             with at("head"):
                 raise SpecError(f"the model has no head '{self.head}'. {suggestion(self.head, heads)}")
+
+    def build(self, heads: tuple[str, ...], counts_C: Tensor) -> HeadLoss:
+        self.refuse_other_heads(heads)
         return HeadLoss(self.head, self.loss.build(counts_C), self.weight)
 
 
@@ -84,6 +87,13 @@ class Objective:
     def heads(self) -> tuple[str, ...]:
         """The heads that terms read."""
         return tuple(dict.fromkeys(term.head for term in self.terms if isinstance(term, (Supervised, Distilled))))
+
+    def refuse_other_heads(self, heads: tuple[str, ...]) -> None:
+        """Raise for a term whose head the model does not have: known before anything is built."""
+        for place, term in enumerate(self.terms):
+            if isinstance(term, (Supervised, Distilled)):
+                with at(f"terms[{place}]"):
+                    term.refuse_other_heads(heads)
 
     @property
     def taught(self) -> tuple[Taught, ...]:

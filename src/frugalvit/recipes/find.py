@@ -23,6 +23,7 @@ from frugalvit.zoo.find import called, refuse_unknown
 BESIDE = (
     "data_fingerprint",
     "init",
+    "origin",
     "ready_model",
     "ready_objective",
     "teacher_fingerprint",

@@ -100,7 +100,7 @@ def disagreements(student: Recipe, teacher: TeacherSpec, setup: Setup) -> Study:
 
 def teacher_of(distilled: Recipe, sources: Mapping[str, Source], pictures: Source, place: Place) -> tuple[Teacher, np.ndarray]:
     """The teacher of a training, opened as that opens it, and its guess_N."""
-    teacher = opened_teacher(distilled, sources, place, None)
+    teacher = opened_teacher(distilled, sources, place)
     assert teacher is not None and distilled.teaching is not None
     framed = Framed(pictures, own_frames(distilled.teaching.teacher, teacher), place)
     return teacher, teacher_and_labels(teacher, framed)[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -119,9 +119,13 @@ def per_class(logits_NC: Tensor, labels_N: Tensor, classes: tuple[str, ...]) -> 
     return found
 
 
-def evaluate(module: Network, framed: Framed, workers: int) -> dict[str, float]:
-    """The measures of a module on a split, by name; of several heads together, and the accuracy of each by itself."""
+def evaluate(module: Network, framed: Framed, workers: int, answering: Sequence[str] = ()) -> dict[str, float]:
+    """The measures of a module on a split, by name; of several heads together, and the accuracy of each by itself.
+
+    The heads are those that are `answering`, or all.
+    """
     heads, labels_N = heads_and_labels(module, framed, workers)
+    heads = {name: heads[name] for name in answering or heads}
     found = dict(measures(fuse(heads, MeanLogits()), labels_N))
     return found | accuracies(heads, labels_N, tuple(heads)) if len(heads) > 1 else found
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from frugalvit.errors import SpecError, suggestion
 from frugalvit.nn.binary_channels import TokenBatchNormalized
+from frugalvit.nn.foreign import ForeignNetwork
 from frugalvit.nn.layers import FixedPositions, LearnedPositions, SummaryTokens
 from frugalvit.nn.network import Network
 from frugalvit.nn.projection import Together
@@ -164,7 +165,7 @@ Optimizer = AdamW | Sgd | Muon
 class Everything:
     """All parameters learn."""
 
-    def learns(self, name: str) -> bool:
+    def learns(self, name: str, heads: str) -> bool:
         return True
 
 
@@ -172,8 +173,8 @@ class Everything:
 class HeadsOnly:
     """Only the heads learn, on frozen features: a linear probe."""
 
-    def learns(self, name: str) -> bool:
-        return name.startswith("readout.heads.")
+    def learns(self, name: str, heads: str) -> bool:
+        return name.startswith(heads)
 
 
 Tune = Everything | HeadsOnly
@@ -224,6 +225,13 @@ def spared_names(module: Network) -> list[str]:
     return found
 
 
+def start_of_heads(module: Network, tune: Tune) -> str:
+    """How the names of its heads' parameters begin, where they alone learn."""
+    if isinstance(tune, Everything):
+        return ""
+    return f"{module.first}.{module.classifier()}." if isinstance(module, ForeignNetwork) else "readout.heads."
+
+
 def parameter_groups(module: Network, optimizer: Optimizer, tune: Tune) -> list[dict[str, Any]]:
     """Parameters that learn, grouped by decay and by speed; each group knows its `scale` and its parameters' names.
 
@@ -232,13 +240,13 @@ def parameter_groups(module: Network, optimizer: Optimizer, tune: Tune) -> list[
     """
     groups: dict[tuple[bool, bool, float], dict[str, Any]] = {}
     matrices = hidden_matrices(module) if isinstance(optimizer, Muon) else {}
-    above, spared = heights(module), spared_names(module)
+    above, spared, heads = heights(module), spared_names(module), start_of_heads(module, tune)
     if not above and optimizer.layer_decay != 1:
         raise SpecError("models of other libraries do not tell their blocks. Use 1.0.", path="recipe.optimizer.layer_decay")
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise SpecError("all of its parameters are frozen. Unfreeze what shall learn: requires_grad_(True).", path="model")
     for name, parameter in module.named_parameters():
-        parameter.requires_grad_(parameter.requires_grad and tune.learns(name))
+        parameter.requires_grad_(parameter.requires_grad and tune.learns(name, heads))
         if not parameter.requires_grad:
             continue
         decayed = optimizer.decays.covers(name, parameter, spared)
@@ -252,7 +260,8 @@ def parameter_groups(module: Network, optimizer: Optimizer, tune: Tune) -> list[
         if not decayed:
             group["weight_decay"] = 0.0
     if not groups:
-        raise SpecError("nothing is left to learn.", path="recipe.tune")
+        cure = "HeadsOnly knows the heads of described models. For a module of your own freeze the rest (requires_grad_(False))"
+        raise SpecError(f"nothing is left to learn. {cure}, and say Everything.", path="recipe.tune")
     if isinstance(optimizer, Muon) and not any(orthogonalized for orthogonalized, _, _ in groups):
         raise SpecError(
             "Muon finds no hidden matrix that learns: heads are none, and models of other libraries do not tell. Use AdamW.",

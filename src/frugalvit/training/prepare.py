@@ -53,6 +53,7 @@ class Training:
     batches: Batches
     note: str  # on the path that was chosen
     framed: Mapping[str, Framed]  # the splits that are measured
+    answering: tuple[str, ...]  # the heads that learn, and so may answer
 
 
 MOST_TIMES = 64  # that a picture may be in a batch: more is a mistake, and memory runs out
@@ -101,13 +102,15 @@ def prepare(
     place = place_of_bits(module, place)
     if place.device.type == "cuda" and isinstance(recipe.model, ConvNet):
         module.to(memory_format=torch.channels_last)  # as its kernels read pictures; shapes and numbers are the same
-    module.stream = place.stream
     counts_C = torch.from_numpy(np.bincount(train.labels, minlength=len(train.classes)))
     heads, asked = recipe.model.heads, isinstance(module, Wrapped) or objective is not None or teacher is not None
     outputs = tried(module, recipe.model.image) if asked else {}
+    module.stream = place.stream  # from here on it wants autocast around it
     if isinstance(module, Wrapped):
         heads = logit_heads(outputs, len(train.classes))
-        module.answering = tuple(head for head in heads if objective is not None or head in recipe.objective.heads)
+    answering = tuple(head for head in heads if objective is not None or head in recipe.objective.heads)
+    if isinstance(module, Wrapped):
+        module.answering = answering
     if objective is None:
         objective = built_objective(recipe, heads, outputs, counts_C, teacher)
     elif teacher is None:
@@ -138,7 +141,7 @@ def prepare(
         seen = train if store is None else stored(store, train, preprocess.mode, place, workers, progress)
         step.filed = filed_answers(teacher, recipe, seen, preprocess, Path(recipe.teaching.file)).to(place.device)
     cadence = cadence_of(recipe, clock)
-    return Training(recipe, sources, preprocess, place, clock, cadence, state, step, way.batches, way.note, framed)
+    return Training(recipe, sources, preprocess, place, clock, cadence, state, step, way.batches, way.note, framed, answering)
 
 
 def built_objective(

@@ -1,0 +1,195 @@
+"""What a training begins from: given weights or none, those of a run that is repeated, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image as Pillow
+from tests.test_cli import bad, good, run
+from tests.training.runs import TINY, Notes, tiny, trace
+
+import frugalvit
+from frugalvit.data.arrays import Arrays
+from frugalvit.errors import SpecError
+from frugalvit.run import train
+from frugalvit.weights.files import write_safetensors
+from frugalvit.weights.load import export_weights
+from frugalvit.weights.published import published
+
+QUIET = (*TINY, "--quiet", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of weights that does not say whose names it has."""
+    file = tmp_path_factory.mktemp("weights") / "first.safetensors"
+    write_safetensors(file, export_weights(tiny("model.classes=10").model.build(seed=9), "timm"))
+    return file
+
+
+def test_a_run_that_is_repeated_begins_from_the_weights_it_began_from(tmp_path: Path, weights: Path) -> None:
+    good("train", "vit.digits", *QUIET, "--init", str(weights), "--origin", "timm", "--out", str(tmp_path / "first"))
+    saved = json.loads((tmp_path / "first" / "recipe.json").read_text())
+    assert (saved["init"], saved["origin"]) == (str(weights), "timm")
+    for name in ("first", "first/recipe.json"):
+        out = tmp_path / name.replace("/", "-again-")
+        good("train", str(tmp_path / name), "--quiet", "--device", "cpu", "--out", f"{out}-new")
+        assert trace(Path(f"{out}-new"))["state"] == trace(tmp_path / "first")["state"]
+    good("train", str(tmp_path / "first"), "--quiet", "--device", "cpu", "--init", "none", "--out", str(tmp_path / "fresh"))
+    good("train", "vit.digits", *QUIET, "--out", str(tmp_path / "plain"))
+    assert trace(tmp_path / "fresh")["state"] == trace(tmp_path / "plain")["state"] != trace(tmp_path / "first")["state"]
+    assert "init" not in json.loads((tmp_path / "fresh" / "recipe.json").read_text())
+
+
+def test_a_run_that_began_from_weights_is_resumed_without_naming_them(tmp_path: Path, weights: Path) -> None:
+    out = tmp_path / "run"
+    good("train", "vit.digits", *QUIET, "--init", str(weights), "--origin", "timm", "--out", str(out))
+    before = trace(out)
+    good("train", "vit.digits", *QUIET, "--resume", "--out", str(out))
+    good("train", "vit.digits", *QUIET, "--resume", "--init", str(weights), "--origin", "timm", "--out", str(out))
+    saved = json.loads((out / "recipe.json").read_text())
+    del saved["origin"]  # as an older version wrote it
+    (out / "recipe.json").write_text(json.dumps(saved))
+    good("train", "vit.digits", *QUIET, "--resume", "--origin", "timm", "--out", str(out))
+    assert trace(out)["state"] == before["state"]
+
+
+def said_by(tmp_path: Path, *words: str, init: str = "", pictures: int = 40, side: int = 100) -> list[str]:
+    image_NHWC = np.random.default_rng(0).integers(0, 256, (pictures, side, side, 3), dtype=np.uint8)
+    source = Arrays(image_NHWC, np.arange(pictures) % 2, ["ant", "bee"], "noise")
+    notes, sizes = Notes(), ("image=112", "patch=56", "batch=8", "duration=Steps(1)")
+    made = frugalvit.recipe("transfer.folder", "model=deit_tiny_patch16_224", *sizes, *words)
+    number = sum(1 for _ in tmp_path.iterdir())
+    train(made, out=tmp_path / f"run-{number}", data={"train": source}, init=init, device="cpu", display=notes)
+    return notes.said
+
+
+def test_few_pictures_and_fresh_weights_at_a_large_side_are_told(tmp_path: Path) -> None:
+    (said,) = (text for text in said_by(tmp_path) if "fresh weights at" in text)
+    assert said.startswith("caution: 40 pictures are few for fresh weights at 112 pixels; --init takes")
+    begun = str(tmp_path / "run-0")
+    assert not any("few for fresh weights" in text for text in said_by(tmp_path, init=begun))
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "told"),
+    [("AdamW(0.005)", True), ("AdamW(1e-4)", False), ("Sgd(0.5)", True), ("Sgd(0.01)", False)],
+)
+def test_a_learning_rate_that_may_undo_given_weights_is_told(tmp_path: Path, optimizer: str, told: bool) -> None:
+    rate = (f"optimizer={optimizer}", "optimizer.per=256")
+    assert not any("may undo" in text for text in said_by(tmp_path, *rate))
+    said = said_by(tmp_path, *rate, init=str(tmp_path / "run-0"))
+    assert any("may undo what the given weights have learned" in text for text in said) == told
+
+
+def test_released_weights_that_have_learned_from_other_colors_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "home"))
+    released = published("deit_tiny_patch16_224")
+    monkeypatch.setattr("frugalvit.weights.fetch.published", lambda name: replace(released, sha256=""))
+    file = tmp_path / "home" / "hub" / "checkpoints" / released.file
+    file.parent.mkdir(parents=True)
+    state = export_weights(frugalvit.model("deit_tiny_patch16_224", image=112, patch=56).build(seed=0), released.origin)
+    torch.save({"model": state}, file)
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    words = ("data.mean=0.5,0.5,0.5", "data.std=0.5,0.5,0.5")
+    said = said_by(runs, *words, init="deit_tiny_patch16_224")
+    assert any(
+        "has learned from pictures of other colors; say data.mean=0.485,0.456,0.406 data.std=0.229" in one for one in said
+    )
+
+
+def test_a_choice_by_the_test_pictures_is_told(tmp_path: Path) -> None:
+    source = Arrays(np.zeros((20, 8, 8), dtype=np.uint8), np.arange(20) % 2, ["ant", "bee"], "noise")
+    notes = Notes()
+    made = frugalvit.recipe("vit.digits", "dim=8", "depth=1", "epochs=1", "batch=8", "data.validate=test")
+    train(made, out=tmp_path / "chosen", data=dict.fromkeys(("train", "val", "test"), source), device="cpu", display=notes)
+    assert "caution: validation reads the test pictures (data.validate=test), so the best epoch is chosen by them" in notes.said
+
+
+def test_several_processes_for_one_training_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SpecError, match=r"WORLD_SIZE: a training runs in one process on one device, and 2 were started"):
+        train(tiny(), out=tmp_path / "run", device="cpu")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    train(tiny(), out=tmp_path / "run", device="cpu")
+    found = json.loads((tmp_path / "run" / "environment.json").read_text())
+    assert found["device"] == "cpu" and found["device_name"] and found["cuda"] is None
+
+
+def test_the_last_map_of_a_model_of_others_can_be_probed() -> None:
+    from frugalvit.training.optimizer import HeadsOnly, Sgd, parameter_groups
+
+    module = frugalvit.model("timm:test_resnet", image=32, classes=5).build(seed=0)
+    groups = parameter_groups(module, Sgd(0.1), HeadsOnly())
+    names = {name for group in groups for name in group["names"]}
+    assert names == {"network.fc.weight", "network.fc.bias"}
+    assert [name for name, one in module.named_parameters() if one.requires_grad] == ["network.fc.weight", "network.fc.bias"]
+
+
+# ------------------------------------------------------------------------------------------------ other pictures
+
+
+@pytest.fixture(scope="module")
+def ants_and_bees(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """Two folders of pictures, and a run on the first."""
+    root = tmp_path_factory.mktemp("insects")
+    for folder, count in (("old", 20), ("new", 15)):
+        for number in range(2 * count):
+            place = root / folder / ("ant", "bee")[number % 2]
+            place.mkdir(parents=True, exist_ok=True)
+            noise = np.random.default_rng((count, number)).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+            Pillow.fromarray(noise).save(place / f"{number}.png")
+    words = ("model=deit_tiny_patch16_224", "image=32", "patch=16", "batch=8", "epochs=1")
+    good(
+        "train",
+        "transfer.folder",
+        *words,
+        "--data",
+        str(root / "old"),
+        "--out",
+        str(root / "run"),
+        "--quiet",
+        "--device",
+        "cpu",
+    )
+    return root / "run", root / "old", root / "new"
+
+
+def test_all_of_a_new_folder_is_measured_where_that_is_asked_for(ants_and_bees: tuple[Path, Path, Path]) -> None:
+    trained, old, new = map(str, ants_and_bees)
+    done = run("evaluate", trained, "--data", new, "--device", "cpu")
+    assert "val: 3 pictures" in done.stdout
+    assert "note: 3 of 30 pictures, those that a training would hold out; `--split all` takes all of them" in done.stderr
+    done = run("evaluate", trained, "--data", new, "--split", "all", "--device", "cpu")
+    assert "all: 30 pictures" in done.stdout and "note" not in done.stderr
+    done = run("evaluate", trained, "--data", old, "--device", "cpu")
+    assert "val: 4 pictures" in done.stdout and "note" not in done.stderr  # the others were learned from
+
+
+def test_all_is_refused_where_there_are_splits(ants_and_bees: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    trained, old, new = ants_and_bees
+    (tmp_path / "both").mkdir()
+    (tmp_path / "both" / "train").symlink_to(old)
+    (tmp_path / "both" / "val").symlink_to(new)
+    said = bad("evaluate", str(trained), "--data", str(tmp_path / "both"), "--split", "all", "--device", "cpu")
+    assert "--split.all: there is a val split. All pictures are measured where there is none; name one." in said
+
+
+def test_classes_that_differ_are_told_by_their_count_or_by_the_first(
+    ants_and_bees: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    trained, old, _ = ants_and_bees
+    assert "the data has 10 classes, and the model 2: 0, 1, 2, 3, ... against ant, bee." in bad(
+        "evaluate", str(trained), "--dataset", "Digits", "--device", "cpu"
+    )
+    (tmp_path / "wasps").mkdir()
+    (tmp_path / "wasps" / "ant").symlink_to(old / "ant")
+    (tmp_path / "wasps" / "wasp").symlink_to(old / "bee")
+    said = bad("evaluate", str(trained), "--data", str(tmp_path / "wasps"), "--device", "cpu")
+    assert "class 1 is wasp there, and bee here" in said
