@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image as Pillow
 from tests.test_cli import bad, good, run
 from torch import Tensor, nn
 
@@ -22,6 +23,7 @@ from frugalvit.data.preprocess import Preprocess
 from frugalvit.deploy import export
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec
 from frugalvit.deploy.export import export_onnx
+from frugalvit.deploy.exported import ExportedClassifier
 from frugalvit.deploy.verify import answers, noise_for
 from frugalvit.errors import SpecError, WeightsError
 from frugalvit.measure import onnx_file
@@ -363,3 +365,29 @@ def test_the_verb_says_what_it_wrote(tmp_path: Path, two_headed: Classifier, mon
 )
 def test_mistakes_end_in_one_message(words: list[str], message: str) -> None:
     assert message in bad(*words)
+
+
+@pytest.mark.parametrize("head", ["class", "distill", "mean"])
+def test_a_file_predicts_and_is_measured_as_the_classifier_it_was_made_of(tmp_path: Path, head: str) -> None:
+    run = tmp_path / "run"
+    words = ("dim=12", "depth=1", "epochs=1", "batch=64", "--quiet", "--device", "cpu")
+    good("train", "deit.digits", *words, "--out", str(run))
+    file = run / "model.onnx"
+    good("export", str(run), "--origin", "onnx", "--head", head, "--out", str(file))
+    whole = json.loads(good("evaluate", str(run), "--head", head, "--device", "cpu", "--json"))
+    found = json.loads(good("evaluate", str(file), "--json"))
+    for name in ("top1", "top5", "loss", "calibration_error", "pictures"):
+        assert found[name] == pytest.approx(whole[name], rel=1e-4, abs=1e-4)
+    picture = tmp_path / "digit.png"
+    Pillow.fromarray(np.arange(35, dtype=np.uint8).reshape(5, 7) * 7).save(picture)
+    (ours,), (theirs,) = (
+        json.loads(good("predict", str(who), str(picture), "--json", *more))["predictions"].values()
+        for who, more in ((file, ()), (run, ("--head", head, "--device", "cpu")))
+    )
+    assert [one["name"] for one in ours] == [one["name"] for one in theirs]
+    assert [one["probability"] for one in ours] == pytest.approx([one["probability"] for one in theirs], abs=1e-5)
+    exported = ExportedClassifier(file)
+    assert exported.head == head and len(exported.predict([picture] * 3, top=2, batch=2)) == 3
+    for wrong, said in ((("--head", "class"), "Export the run again"), (("--threads", "2"), "takes all cores")):
+        assert said in bad("evaluate", str(file), *wrong)
+    assert "there is no such file" in bad("predict", str(tmp_path / "none.onnx"), str(picture))

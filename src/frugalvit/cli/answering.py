@@ -1,4 +1,4 @@
-"""Who answers: a classifier in PyTorch, or a packed file in the one-bit runtime."""
+"""Who answers: a classifier in PyTorch, a packed file in the one-bit runtime, or an exported one in onnxruntime."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from torch import Tensor
 from frugalvit.cli.console import stderr
 from frugalvit.cli.evaluating import loaded
 from frugalvit.deploy.classifier import Classifier
+from frugalvit.deploy.exported import ExportedClassifier
 from frugalvit.deploy.native import PackedClassifier, SimulationNotice, is_packed, load_packed
 from frugalvit.errors import SpecError
 from frugalvit.nn.readout import Fusion, MeanLogits
 from frugalvit.training.devices import Place, place_for
 from frugalvit.training.evaluate import Framed, heads_and_labels
 
+Answering = Classifier | PackedClassifier | ExportedClassifier
 
-def answering(
-    source: Path, head: str, parts: list[type], device: str, threads: int | None
-) -> tuple[Classifier | PackedClassifier, Place]:
+
+def answering(source: Path, head: str, parts: list[type], device: str, threads: int | None) -> tuple[Answering, Place]:
     """Whoever the file or folder holds, and where it works."""
+    if source.suffix == ".onnx":
+        return exported(source, head, device, threads), place_for("cpu", "fp32")
     if not is_packed(source):
         if threads is not None:
             raise SpecError("goes with a packed file. Elsewhere OMP_NUM_THREADS sets them.", path="--threads")
@@ -36,6 +39,17 @@ def answering(
         return load_packed(source, threads), place_for("cpu", "fp32")
 
 
+def exported(source: Path, head: str, device: str, threads: int | None) -> ExportedClassifier:
+    """What `export --origin onnx` wrote."""
+    if head:
+        raise SpecError("an exported file answers as it was exported. Export the run again with --head.", path="--head")
+    if device not in ("auto", "cpu"):
+        raise SpecError(f"exported files run on the CPU here, not on '{device}'. Leave it out.", path="--device")
+    if threads is not None:
+        raise SpecError("goes with a packed file. onnxruntime takes all cores.", path="--threads")
+    return ExportedClassifier(source)
+
+
 @contextmanager
 def told() -> Iterator[None]:
     """Say in one line where the runtime is only simulated."""
@@ -47,17 +61,17 @@ def told() -> Iterator[None]:
 
 
 def run_of(source: Path) -> Path:
-    """Where the run's recipe would lie: a packed file is written beside it."""
-    return source.parent if is_packed(source) else source
+    """Where the run's recipe would lie: packed and exported files are written beside it."""
+    return source.parent if source.suffix == ".onnx" or is_packed(source) else source
 
 
-def fusion_of(classifier: Classifier | PackedClassifier) -> Fusion:
-    """A packed file has one head, into which all are fused."""
+def fusion_of(classifier: Answering) -> Fusion:
+    """Packed and exported files have one head, into which all are fused."""
     return classifier.spec.fusion if isinstance(classifier, Classifier) else MeanLogits()
 
 
-def heads_of(classifier: Classifier | PackedClassifier, framed: Framed, workers: int) -> tuple[dict[str, Tensor], Tensor]:
+def heads_of(classifier: Answering, framed: Framed, workers: int) -> tuple[dict[str, Tensor], Tensor]:
     """The logits_NC of every head by name, and labels_N."""
-    if isinstance(classifier, PackedClassifier):
+    if not isinstance(classifier, Classifier):
         return classifier.answers(framed.batches(workers))
     return heads_and_labels(classifier.module, framed, workers)

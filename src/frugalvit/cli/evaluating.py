@@ -31,13 +31,14 @@ if TYPE_CHECKING:
     from frugalvit.data.source import DatasetPart, Source
     from frugalvit.data.subset import Subset
     from frugalvit.deploy.classifier import Classifier, Prediction
+    from frugalvit.deploy.exported import ExportedClassifier
     from frugalvit.deploy.native import PackedClassifier
 
 BATCH = 32  # pictures that are predicted together, and held in memory
 
 OWN_DATA = "name your own with --dataset ImageFolder"
 
-ANSWERING = "A run folder, a folder or file that `load` takes, or a packed file."
+ANSWERING = "A run folder, a folder or file that `load` takes, a packed file, or an exported .onnx."
 
 Head = Annotated[
     str, typer.Option("--head", help="Who answers: class, distill; all heads by mean or softmax. Default: as saved.")
@@ -247,7 +248,7 @@ def predict(
 
 
 def predicted(
-    classifier: Classifier | PackedClassifier, paths: list[Path], top: int
+    classifier: Classifier | PackedClassifier | ExportedClassifier, paths: list[Path], top: int
 ) -> Iterator[tuple[Path, Prediction | str]]:
     """For each picture what it shows, or why it cannot be read. Each is decoded once, and kept at the model's size."""
     from frugalvit.data.files import ENDINGS

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from PIL.Image import Image as PillowImage
@@ -122,14 +122,7 @@ class Classifier(nn.Module):
 
     def predict(self, pictures: Picture | Iterable[Picture], top: int = 5, batch: int = 32) -> list[Prediction]:
         """The `top` classes of each picture: paths, PIL images or uint8 arrays, one or many."""
-        if not all(isinstance(one, int) and one >= 1 for one in (top, batch)):
-            raise SpecError(f"top={top}, batch={batch}. Use whole numbers, 1 and more.")
-        many: Sequence[Picture] = list(pictures) if is_many(pictures) else [pictures]  # type: ignore[arg-type,list-item]
-        found = []
-        for start in range(0, len(many), batch):
-            few = [self.preprocess.framed(opened(picture)) for picture in many[start : start + batch]]
-            found += self.predict_framed(few, top)
-        return found
+        return predicted(self, pictures, top, batch)
 
     @torch.inference_mode()
     def predict_framed(self, pictures: Sequence[PillowImage], top: int = 5) -> list[Prediction]:
@@ -152,6 +145,26 @@ class Classifier(nn.Module):
     def save_file(self, file: Path) -> None:
         """Write one .safetensors file that says in its header what `config.json` would."""
         write_safetensors(file, self.module.state_dict(), {"frugalvit": json.dumps(encode(self.spec))})
+
+
+class Framing(Protocol):
+    """Whoever names the classes of pictures that have its size."""
+
+    @property
+    def preprocess(self) -> Preprocess: ...
+
+    def predict_framed(self, pictures: Sequence[PillowImage], top: int) -> list[Prediction]: ...
+
+
+def predicted(who: Framing, pictures: Picture | Iterable[Picture], top: int, batch: int) -> list[Prediction]:
+    """What `who` says of one picture or of many, `batch` of them in memory at a time."""
+    if not all(isinstance(one, int) and one >= 1 for one in (top, batch)):
+        raise SpecError(f"top={top}, batch={batch}. Use whole numbers, 1 and more.")
+    many: Sequence[Picture] = list(pictures) if is_many(pictures) else [pictures]  # type: ignore[arg-type,list-item]
+    found = []
+    for start in range(0, len(many), batch):
+        found += who.predict_framed([who.preprocess.framed(opened(one)) for one in many[start : start + batch]], top)
+    return found
 
 
 def named(logits_BC: Tensor, classes: Sequence[str], top: int) -> list[Prediction]:

@@ -15,7 +15,7 @@ from PIL.Image import Image as PillowImage
 from torch import Tensor
 
 from frugalvit.data.preprocess import Picture, opened
-from frugalvit.deploy.classifier import Prediction, is_many, named
+from frugalvit.deploy.classifier import Prediction, named, predicted
 from frugalvit.deploy.packed_file import ENDING, begins_packed, read_packed, read_program, refuse_missing
 from frugalvit.deploy.packed_frame import preprocess_of
 from frugalvit.deploy.simulated import Simulation
@@ -162,14 +162,7 @@ class PackedClassifier:
 
     def predict(self, pictures: Picture | Iterable[Picture], top: int = 5, batch: int = 32) -> list[Prediction]:
         """The `top` classes of each picture: paths, PIL images or uint8 arrays, one or many."""
-        if not all(isinstance(one, int) and one >= 1 for one in (top, batch)):
-            raise SpecError(f"top={top}, batch={batch}. Use whole numbers, 1 and more.")
-        many: Sequence[Picture] = list(pictures) if is_many(pictures) else [pictures]  # type: ignore[arg-type,list-item]
-        found = []
-        for start in range(0, len(many), batch):
-            few = [self.preprocess.framed(opened(picture)) for picture in many[start : start + batch]]
-            found += self.predict_framed(few, top)
-        return found
+        return predicted(self, pictures, top, batch)
 
     def predict_framed(self, pictures: Sequence[PillowImage], top: int = 5) -> list[Prediction]:
         """The same of pictures that `preprocess.framed` gave, all at once."""
