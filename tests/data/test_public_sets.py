@@ -413,12 +413,3 @@ def test_reassessed_labels_follow_the_names_of_the_pictures(tmp_path: Path) -> N
     (tmp_path / "real.json").unlink()
     with pytest.raises(DataError, match=r"real.json: there is no such file. Download it from"):
         ImageNetReal().open("val", tmp_path)
-
-
-def test_cifar_is_not_downloaded_among_ones_own_pictures(tmp_path: Path) -> None:
-    for name in ("cats", "dogs"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "1.jpg").write_bytes(b"a picture")
-    with pytest.raises(DataError, match=r"holds pictures \(cats/1\.jpg, \.\.\.\) and no CIFAR"):
-        Cifar10().open("train", tmp_path)
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["cats", "dogs"]

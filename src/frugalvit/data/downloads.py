@@ -7,11 +7,13 @@ import hashlib
 import http.client
 import shutil
 import tarfile
+import tempfile
 import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from frugalvit.data.own import refuse_own_pictures
 from frugalvit.errors import DataError
 from frugalvit.offline import OFFLINE, offline
 
@@ -34,9 +36,11 @@ def fetched(download: Download, folder: Path) -> Path:
 
 
 def all_fetched(downloads: Sequence[Download], root: Path, inside: str = "") -> list[Path]:
-    """The files in the folder `inside` of a root; those downloaded that are not there or not whole."""
+    """The files in the folder `inside` of a root; those that are not there, or not whole, are downloaded."""
     folder = root / inside
     absent = [one for one in downloads if not is_whole(folder / one.name, one)]
+    if absent:
+        refuse_own_pictures(root, absent[0].name)
     if absent and offline():
         raise missing(absent, folder, f"{OFFLINE} is set")
     for one in absent:
@@ -89,10 +93,16 @@ def no_empty_folders(folder: Path) -> Iterator[None]:
 
 
 def unpacked(archive: Path) -> None:
-    """Unpack a .tar.gz beside itself; members that point outside are refused."""
+    """Unpack a .tar.gz beside itself, all or nothing; members that point outside are refused."""
     try:
-        with tarfile.open(archive) as file:
-            file.extractall(archive.parent, filter="data")
+        with tarfile.open(archive) as file, tempfile.TemporaryDirectory(dir=archive.parent, prefix=".unpacking-") as inner:
+            file.extractall(inner, filter="data")
+            for one in Path(inner).iterdir():
+                place = archive.parent / one.name
+                if place.is_dir():
+                    shutil.copytree(one, place, dirs_exist_ok=True)
+                else:
+                    one.replace(place)
     except (tarfile.TarError, OSError, EOFError) as error:
         why = str(error).splitlines()[0].rstrip(":")
         raise DataError(f"cannot be unpacked ({why}). Delete it and start again.", path=str(archive)) from error
