@@ -142,6 +142,7 @@ def split_of(source: Path, data: Path | None, split: str, dataset: str, parts: l
     from frugalvit.assign import parse
     from frugalvit.beginning import refuse_own_data
     from frugalvit.data.dataset import Dataset
+    from frugalvit.data.mistaken import naming_what_is_there
     from frugalvit.data.recognize import recognized
     from frugalvit.data.subset import FirstClasses
     from frugalvit.recipes.find import recipe
@@ -151,13 +152,14 @@ def split_of(source: Path, data: Path | None, split: str, dataset: str, parts: l
             named = parse(dataset, Dataset)
         if data is not None:
             refuse_own_data(named, OWN_DATA)
-        with at("--dataset"):
+        with at("--dataset"), naming_what_is_there(named, data, "--dataset"):
             return named.open(split, data)
     if (source / "recipe.json").exists():
         made = recipe(str(source), parts=parts).data
         if data is not None:
             refuse_own_data(made.dataset, OWN_DATA)
-        found = made.dataset.open(split, data)
+        with naming_what_is_there(made.dataset, data, "--dataset"):
+            found = made.dataset.open(split, data)
         return made.subset.pick(found) if isinstance(made.subset, FirstClasses) else found
     if data is None:
         raise DataError(

@@ -50,7 +50,7 @@ class ImageFolder:
         folder = found.splits.get(split) or found.splits["train"]
         classes = folders_in(folder)
         if not classes:
-            raise DataError(f"no class folders here. Expected {LAYOUT}.{other_kind(root)}", path=str(folder))
+            raise DataError(f"no class folders here. Expected {LAYOUT}.", path=str(folder))
         if "train" in found.splits and split != "train":
             refuse_other_classes(classes, folders_in(found.splits["train"]), str(folder), "train")
         source = from_class_folders(folder, classes, classes)
@@ -111,10 +111,3 @@ def without_train(found: Layout) -> str:
     if found.others:
         return f"there is {names} beside {listed(found.others)}, but no train. Put the folders of the classes into train."
     return f"there is {names}, but no train. Add train/<class>/*."
-
-
-def other_kind(root: Path) -> str:
-    """What to say where the pictures are there, in another layout."""
-    if root.suffix.lower() == ".csv":
-        return " This is a table: say data.dataset=LabelTable."
-    return " These are arrays: say data.dataset=ArrayFolder." if (root / "train_images.npy").exists() else ""
