@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.data.test_check import found
@@ -11,6 +13,7 @@ from tests.data.trees import class_folders, write
 from frugalvit.beginning import opened
 from frugalvit.data.check import check
 from frugalvit.data.folder import ImageFolder
+from frugalvit.data.own import own_pictures
 from frugalvit.data.split import NoSplit
 from frugalvit.data.table import LabelTable
 from frugalvit.errors import DataError
@@ -129,6 +132,21 @@ def test_what_lies_beside_the_splits_is_warned_of(tmp_path: Path) -> None:
     stray = found(report, "pictures of train lie beside the folders and are left out")
     assert (stray.severity, len(stray.places)) == ("warning", 3)
     assert ImageFolder(holdout=0).open("train", tmp_path).classes == ("ant", "bee")
+
+
+def test_a_folder_that_must_not_be_seen_is_in_nobody_s_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class_folders(tmp_path / "train", CLASSES)
+    (tmp_path / "lost+found").mkdir()
+    scandir = os.scandir
+
+    def refused(path: Path) -> Any:
+        if Path(path).name == "lost+found":
+            raise PermissionError(path)
+        return scandir(path)
+
+    monkeypatch.setattr("os.scandir", refused)
+    assert set(opened(transfer.folder(), tmp_path)) == {"train", "val"}
+    assert own_pictures(tmp_path) is not None
 
 
 def test_a_class_may_be_called_like_a_split_and_a_check_says_so(tmp_path: Path) -> None:

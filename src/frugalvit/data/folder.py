@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from frugalvit.data.files import folders_in, from_class_folders, listed, pictures_in, refuse_other_classes
+from frugalvit.data.files import folders_in, from_class_folders, is_filled, listed, pictures_in, refuse_other_classes
 from frugalvit.data.source import SPLITS, Source, needs, refuse_other_splits
 from frugalvit.data.split import NoSplit, held_out, refuse_impossible_share
 from frugalvit.errors import DataError
@@ -74,12 +74,13 @@ def layout(root: Path) -> Layout:
 
     There are splits where a folder of such a name holds folders, or where there are none but such folders.
     """
-    named = [name for name in folders_in(root) if name.lower() in SPLIT_OF]
+    names = folders_in(root)
+    named = [name for name in names if name.lower() in SPLIT_OF]
     if not named:
         return Layout({"train": root})
-    filled = [name for name in folders_in(root) if folders_in(root / name) or pictures_in(root / name)]
-    there = [name for name in filled if name in named]
-    if not there or (there != filled and not any(folders_in(root / name) for name in there)):
+    there = [name for name in named if folders_in(root / name) or pictures_in(root / name)]
+    others = tuple(name for name in names if name not in named and is_filled(root / name))
+    if not there or (others and not any(folders_in(root / name) for name in there)):
         return Layout({"train": root}, alike=tuple(named))
     splits: dict[str, Path] = {}
     unlabeled: dict[str, Path] = {}
@@ -91,7 +92,7 @@ def layout(root: Path) -> Layout:
             )
         for name in own:
             (splits if folders_in(root / name) else unlabeled)[split] = root / name
-    return Layout(splits, unlabeled, tuple(name for name in filled if name not in named))
+    return Layout(splits, unlabeled, others)
 
 
 def refuse_unlabeled(found: Layout, split: str) -> None:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from frugalvit.data.files import ENDINGS, folders_in, pictures_in
+from frugalvit.data.files import ENDINGS, folders_in, is_filled, pictures_in
 from frugalvit.data.folder import SPLIT_OF
 from frugalvit.errors import DataError
 
@@ -38,7 +38,8 @@ def own_pictures(root: Path) -> Own | None:
     """Tables, arrays, class folders with pictures, or splits with pictures however deep."""
     if (root / "train_images.npy").exists():
         return Own("ArrayFolder", "train_images.npy")
-    for folder in [] if root.name in HOMES else folders_in(root):
+    folders = [] if root.name in HOMES else folders_in(root)
+    for folder in (name for name in folders if is_filled(root / name)):
         example = next(iter(pictures_in(root / folder)), "") or (
             first_below(root / folder) if folder.lower() in SPLIT_OF else ""
         )
