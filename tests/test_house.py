@@ -24,6 +24,7 @@ PLAIN = {
     "handles",
     "errors",
     "migrate",
+    "offline",
     "slots",
     "spec",
     "assign",

@@ -396,6 +396,10 @@ def test_other_pictures_than_those_of_the_model_are_refused(digits: Path, tmp_pa
     assert "the data's classes are not the model's: cloudy, forest, night, ... against 0, 1, 2, ..." in text
     assert "Say --data PATH" in bad("evaluate", str(digits / "model.safetensors"))
     assert "there is no split 'vall'" in bad("evaluate", str(digits), "--split", "vall")
+    (tmp_path / "ant").mkdir()
+    photograph(0, 0).save(tmp_path / "ant" / "0.png")
+    other = ("evaluate", str(digits), "--dataset", "TinyImageNet", "--data", str(tmp_path))
+    assert "This is an ImageFolder: say --dataset ImageFolder." in bad(*other)
 
 
 def test_predicting_what_is_not_there_is_named(digits: Path, tmp_path: Path) -> None:

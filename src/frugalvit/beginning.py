@@ -15,6 +15,7 @@ from frugalvit.advise.rules import LOCAL, SMALL_SIDE
 from frugalvit.data.dataset import opened_splits
 from frugalvit.data.digits import Digits
 from frugalvit.data.files import refuse_other_classes
+from frugalvit.data.mistaken import naming_what_is_there
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.source import SPLITS, Source
 from frugalvit.data.split import NoSplit
@@ -61,7 +62,8 @@ def opened(recipe: Recipe, data: str | Path | Mapping[str, Source] | None) -> di
         root = Path(data).resolve() if data else None
         if root is not None:
             refuse_own_data(recipe.data.dataset)
-        sources = all_splits(recipe, root)
+        with naming_what_is_there(recipe.data.dataset, root, "data.dataset=", recipe.model.classes):
+            sources = all_splits(recipe, root)
     refuse_unfit(sources)
     return sources
 

@@ -36,6 +36,7 @@ def test_layouts_are_recognized(tmp_path: Path) -> None:
     healthy(tmp_path / "splits")
     class_folders(tmp_path / "plain", {"a": 2, "b": 3})
     (tmp_path / "cifar" / "cifar-100-python").mkdir(parents=True)
+    (tmp_path / "cifar" / "cifar-100-python" / "train").touch()
     write(tmp_path / "imagenet" / "train" / "n01440764" / "a.JPEG", 1)
     write(tmp_path / "imagenet" / "val" / "a.JPEG", 2)
     (tmp_path / "table.csv").write_text("path,label\n")
@@ -50,6 +51,13 @@ def test_layouts_are_recognized(tmp_path: Path) -> None:
         "table.csv": "LabelTable(holdout=0.1, seed=0)",
     }.items():
         assert repr(recognized(tmp_path / name)) == expected
+
+
+def test_an_empty_folder_makes_no_public_data_set_of_ones_own_pictures(tmp_path: Path) -> None:
+    healthy(tmp_path)
+    (tmp_path / "flowers-102").mkdir()  # what a download that failed has left
+    assert repr(recognized(tmp_path)) == "ImageFolder(holdout=0.1, seed=0)"
+    assert check(tmp_path).findings == ()
 
 
 def test_a_thousand_numbered_folders_are_imagenet_v2(tmp_path: Path) -> None:

@@ -25,6 +25,11 @@ from frugalvit.data.tiny_imagenet import TinyImageNet
 from frugalvit.errors import DataError
 
 
+@pytest.fixture
+def online(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")  # for files of a server that is a folder here
+
+
 def md5(path: Path) -> str:
     return hashlib.md5(path.read_bytes()).hexdigest()
 
@@ -36,6 +41,7 @@ def numbers(source: Source) -> list[int]:
 # ------------------------------------------------------------------------------------------------ downloads
 
 
+@pytest.mark.usefixtures("online")
 def test_mirrors_are_tried_in_order_until_one_has_the_right_bytes(tmp_path: Path) -> None:
     (tmp_path / "good").write_bytes(b"right")
     (tmp_path / "bad").write_bytes(b"wrong")
@@ -50,14 +56,38 @@ def test_what_is_there_is_not_downloaded_again(tmp_path: Path) -> None:
     assert fetched(Download("file.bin", md5(tmp_path / "file.bin"), ()), tmp_path) == tmp_path / "file.bin"
 
 
-def test_offline_the_error_names_the_file_its_md5_and_its_place(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("online")
+def test_where_no_server_answers_the_error_names_the_file_its_md5_and_its_place(tmp_path: Path) -> None:
     (tmp_path / "bad").write_bytes(b"wrong")
     urls = ((tmp_path / "bad").as_uri(), (tmp_path / "missing").as_uri())
     with pytest.raises(DataError) as caught:
         fetched(Download("file.bin", "0123", urls), tmp_path / "data")
     for words in ("file.bin (md5 0123)", "its md5 differs", "No such file", f"place it in {tmp_path / 'data'}"):
         assert words in str(caught.value)
-    assert not list((tmp_path / "data").iterdir())
+    assert not (tmp_path / "data").exists()
+
+
+def test_where_downloads_are_forbidden_the_error_says_what_to_fetch_by_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = tmp_path / "server"
+    server.mkdir()
+    for word in ("1", "yes", "ON", "true"):
+        monkeypatch.setenv("HF_HUB_OFFLINE", word)
+        (server / "file.bin").write_bytes(b"right")
+        with pytest.raises(DataError) as caught:
+            fetched(Download("file.bin", md5(server / "file.bin"), ((server / "file.bin").as_uri(),)), tmp_path / "data")
+        assert "missing, and not to be downloaded (HF_HUB_OFFLINE is set). Fetch file.bin (md5 " in str(caught.value)
+        assert str(caught.value).endswith(f"and place it in {tmp_path / 'data'}.")
+        assert not (tmp_path / "data").exists()
+    with pytest.raises(
+        DataError, match=r"HF_HUB_OFFLINE is set.* setid\.mat .*imagelabels\.mat .*102flowers\.tgz .*place them in"
+    ):
+        Flowers102().open("train", tmp_path)
+    for dataset in (Cifar10(), Cifar100(), Svhn()):
+        with pytest.raises(DataError, match=r"HF_HUB_OFFLINE is set\)\. Fetch "):
+            dataset.open("train", tmp_path)
+    assert [one.name for one in tmp_path.iterdir()] == ["server"]
 
 
 def test_an_archive_that_is_none_is_refused(tmp_path: Path) -> None:
@@ -109,6 +139,7 @@ def test_cifar_is_read_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert inside.fingerprint() == test.fingerprint()
 
 
+@pytest.mark.usefixtures("online")
 def test_cifar_is_downloaded_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = miniature_cifar(tmp_path / "server", monkeypatch)
     monkeypatch.setattr(cifar, "TEN", Download("cifar.tgz", md5(archive), (archive.as_uri(),)))
@@ -382,12 +413,3 @@ def test_reassessed_labels_follow_the_names_of_the_pictures(tmp_path: Path) -> N
     (tmp_path / "real.json").unlink()
     with pytest.raises(DataError, match=r"real.json: there is no such file. Download it from"):
         ImageNetReal().open("val", tmp_path)
-
-
-def test_cifar_is_not_downloaded_among_ones_own_pictures(tmp_path: Path) -> None:
-    for name in ("cats", "dogs"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "1.jpg").write_bytes(b"a picture")
-    with pytest.raises(DataError, match=r"holds pictures \(cats/1\.jpg, \.\.\.\) and no CIFAR"):
-        Cifar10().open("train", tmp_path)
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["cats", "dogs"]

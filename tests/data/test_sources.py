@@ -137,15 +137,6 @@ def test_folders_that_cannot_be_read_say_why(tmp_path: Path, make: list[str], sp
         ImageFolder().open(split, tmp_path)
 
 
-def test_a_folder_recipe_says_how_to_read_tables_and_arrays(tmp_path: Path) -> None:
-    (tmp_path / "labels.csv").write_text("path,label\n")
-    (tmp_path / "train_images.npy").touch()
-    with pytest.raises(DataError, match=r"This is a table: say data\.dataset=LabelTable"):
-        ImageFolder().open("train", tmp_path / "labels.csv")
-    with pytest.raises(DataError, match=r"These are arrays: say data\.dataset=ArrayFolder"):
-        ImageFolder().open("train", tmp_path)
-
-
 def test_where_no_data_is_the_error_says_what_belongs_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"--data: where is the data\? Say --data PATH: a folder with train"):
         ImageFolder().open("train", None)

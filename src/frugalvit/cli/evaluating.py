@@ -152,13 +152,14 @@ def split_of(source: Path, data: Path | None, split: str, dataset: str, parts: l
     """The split of the data set that was named, of the run's own, or of what lies at --data."""
     from frugalvit.beginning import refuse_own_data
     from frugalvit.data.dataset import whole
+    from frugalvit.data.mistaken import naming_what_is_there
     from frugalvit.data.subset import FirstClasses
 
     named, subset = dataset_of(source, data, dataset, parts)
     if data is not None:
         refuse_own_data(named, OWN_DATA)
     place = "--split" if split == "all" else "--dataset" if dataset else ""
-    with at(place) if place else nullcontext():
+    with at(place) if place else nullcontext(), naming_what_is_there(named, data, "--dataset"):
         found = whole(named, data) if split == "all" else named.open(split, data)
     if split == "val" and data is not None and not learned_beside(source, found):
         tell_held_out(named, data, found)

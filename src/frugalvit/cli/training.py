@@ -191,7 +191,7 @@ def several(
 
 @data_app.command("check")
 def check(
-    path: Annotated[Path, typer.Argument(help="A folder of classes, a folder of arrays, or a CSV of paths and labels.")],
+    path: Annotated[Path, typer.Argument(help="A folder of classes or of splits with classes, arrays, or a CSV.")],
     as_json: AsJson = False,
 ) -> None:
     """Find what would go wrong in training: unreadable pictures, class mismatches, leaks. Exit code 1 on errors."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from frugalvit.data.files import Files, files_in, folders_in, pictures_in
+from frugalvit.data.check_folders import folder_splits
 from frugalvit.data.findings import Counts, Finding, Report, Severity, several, span
-from frugalvit.data.folder import ImageFolder, split_folders
+from frugalvit.data.folder import ImageFolder
 from frugalvit.data.look import Look, look
 from frugalvit.data.recognize import recognized
 from frugalvit.data.source import SPLITS, DatasetPart, Source
@@ -81,36 +81,6 @@ def splits(dataset: DatasetPart, root: Path, findings: list[Finding]) -> dict[st
             findings.append(Finding("error", f"{error.path}: {error.problem.rstrip('.')}", ""))
     if {"val", "test"} <= set(found) and found["val"].fingerprint() == found["test"].fingerprint():
         del found["test"]
-    return found
-
-
-def folder_splits(root: Path, findings: list[Finding]) -> dict[str, Source]:
-    """The splits of an image folder, however incomplete: all that is wrong with its classes becomes findings."""
-    folders = split_folders(root)
-    classes = sorted({name for folder in folders.values() for name in folders_in(folder)})
-    found: dict[str, Source] = {}
-    left_out: Counter[str] = Counter()
-    for split, folder in folders.items():
-        own = {name: pictures_in(folder / name) for name in folders_in(folder)}
-        names = [f"{name}/{picture}" for name, pictures in own.items() for picture in pictures]
-        labels = [classes.index(name) for name, pictures in own.items() for _ in pictures]
-        found[split] = Files(folder, names, labels, classes)
-        empty = [name for name, pictures in own.items() if not pictures]
-        if empty:
-            findings.append(Finding("error", f"{split}: class folders without pictures", "Fill or remove them.", tuple(empty)))
-        absent = [name for name in classes if name not in own]
-        if absent:
-            problem = f"{split}: classes of other splits have no folder here"
-            findings.append(Finding("error", problem, "Give every split the same class folders.", tuple(absent)))
-        others = (file for name, pictures in own.items() for file in set(files_in(folder / name)) - set(pictures))
-        left_out.update(Path(file).suffix.lower() or "none" for file in others)
-    if left_out:
-        endings = ", ".join(f"{ending} {count}" for ending, count in left_out.most_common())
-        findings.append(
-            Finding("note", f"files with other endings are left out: {endings}", "Convert those that are pictures.")
-        )
-    if "val" not in folders:
-        findings.append(Finding("note", "there is no val folder", f"{ImageFolder()} keeps a part of train for it."))
     return found
 
 

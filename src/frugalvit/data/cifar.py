@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,6 @@ import numpy as np
 
 from frugalvit.data.arrays import ArrayFolder, Arrays
 from frugalvit.data.downloads import Download, fetched, unpacked
-from frugalvit.data.files import ENDINGS
 from frugalvit.data.source import SPLITS, Source, needs, refuse_other_splits
 from frugalvit.data.split import held_out, refuse_impossible_share
 from frugalvit.errors import DataError
@@ -89,19 +87,6 @@ def of_classes(source: Source, count: int, root: Path) -> Source:
     return source
 
 
-def refuse_other_contents(root: Path, archive: str) -> None:
-    """Nothing is downloaded among somebody's own pictures, a folder a class."""
-    folders = [one for one in sorted(root.iterdir()) if one.is_dir()][:10]
-    some = [one for folder in folders for one in itertools.islice(folder.iterdir(), 5)]
-    pictures = [one for one in some if one.suffix.lower() in ENDINGS]
-    if pictures and not (root / archive).exists():
-        raise DataError(
-            f"holds pictures ({pictures[0].relative_to(root)}, ...) and no CIFAR. For one's own, set data.dataset=ImageFolder "
-            "or the like; to download CIFAR, give a folder of its own.",
-            path=str(root),
-        )
-
-
 def read(kind: type[CIFAR10], archive: Download, split: str, root: Path | None) -> Arrays:
     """The official training or test pictures; torchvision checks the md5 of each file before it is unpickled."""
     refuse_other_splits(split, SPLITS)
@@ -111,7 +96,6 @@ def read(kind: type[CIFAR10], archive: Download, split: str, root: Path | None) 
     try:
         found = kind(root, train=train)
     except RuntimeError:
-        refuse_other_contents(root, archive.name)
         unpacked(fetched(archive, root))
         try:
             found = kind(root, train=train)

@@ -98,6 +98,14 @@ def files_in(folder: Path) -> list[str]:
         return sorted(entry.name for entry in entries if not entry.name.startswith(".") and not entry.is_dir())
 
 
+def is_filled(folder: Path) -> bool:
+    """Whether folders or pictures can be seen in it; none can in a disk's lost+found."""
+    try:
+        return bool(folders_in(folder) or pictures_in(folder))
+    except PermissionError:
+        return False
+
+
 def from_class_folders(root: Path, folders: Sequence[str], classes: Sequence[str]) -> Files:
     """The pictures of `root/<folder>/*`, the n-th folder being the n-th class."""
     names: list[str] = []

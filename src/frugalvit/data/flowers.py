@@ -8,10 +8,11 @@ from typing import Literal
 
 import numpy as np
 
-from frugalvit.data.downloads import Download, fetched, unpacked
+from frugalvit.data.downloads import Download, all_fetched, unpacked
 from frugalvit.data.files import Files
 from frugalvit.data.source import SPLITS, Source, needs, refuse_other_splits
 
+FOLDER = "flowers-102"
 HOME = "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/"
 PICTURES = Download("102flowers.tgz", "52808999861908f626f3c1f4e79d11fa", (HOME + "102flowers.tgz",))
 LABELS = Download("imagelabels.mat", "e0620be6f572b9609742df49c70aed4d", (HOME + "imagelabels.mat",))
@@ -31,7 +32,7 @@ class Flowers102:
     def open(self, split: str, root: Path | None) -> Source:
         refuse_other_splits(split, SPLITS)
         root = needs(root, "a folder with flowers-102, or an empty one to download it into")
-        return read(root if root.name == "flowers-102" else root / "flowers-102", self.official(split))
+        return read(root, "" if root.name == FOLDER else FOLDER, self.official(split))
 
     def official(self, split: str) -> tuple[str, ...]:
         """The keys of setid.mat that make a split."""
@@ -40,14 +41,16 @@ class Flowers102:
         return ("trnid", "valid") if split == "train" else ("tstid",)
 
 
-def read(folder: Path, keys: tuple[str, ...]) -> Files:
+def read(root: Path, inside: str, keys: tuple[str, ...]) -> Files:
     from scipy.io import loadmat  # type: ignore[import-untyped]
     from torchvision import datasets
 
-    sets = loadmat(fetched(SETS, folder), squeeze_me=True)
-    labels = loadmat(fetched(LABELS, folder), squeeze_me=True)["labels"].astype(np.int64) - 1
-    if not (folder / "jpg").is_dir():
-        unpacked(fetched(PICTURES, folder))
+    folder = root / inside
+    pictures = [] if (folder / "jpg").is_dir() else [PICTURES]
+    files = all_fetched([SETS, LABELS, *pictures], root, inside)
+    sets, labels = loadmat(files[0], squeeze_me=True), loadmat(files[1], squeeze_me=True)["labels"].astype(np.int64) - 1
+    for archive in files[2:]:
+        unpacked(archive)
     numbers = np.concatenate([sets[key] for key in keys]).astype(np.int64)  # from 1
     names = [f"jpg/image_{number:05d}.jpg" for number in numbers]
     return Files(folder, names, labels[numbers - 1], datasets.Flowers102.classes)

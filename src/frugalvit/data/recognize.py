@@ -44,7 +44,7 @@ def recognized(root: Path) -> DatasetPart:
             return LabelTable()
         raise DataError(f"a single file, and no table (.csv) of pictures and labels. Expected {LAYOUTS}.", path=str(root))
     for mark, dataset in MARKS.items():
-        if (root / mark).exists():
+        if (root / mark).is_file() or ((root / mark).is_dir() and any((root / mark).iterdir())):
             return dataset
     folders = folders_in(root)
     if "999" in folders and len(folders) == 1000:

@@ -11,14 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from frugalvit.data.files import Files, listed
-from frugalvit.data.folder import SPELLINGS
+from frugalvit.data.folder import SPLIT_OF
 from frugalvit.data.source import SPLITS, Source, needs, refuse_other_splits
 from frugalvit.data.split import NoSplit, Picked, held_out, refuse_impossible_share
 from frugalvit.errors import DataError, suggestion
 
 LAYOUT = "a .csv file with the columns path and label (and split: train, val or test)"
 COLUMNS = {"path": ("path", "file", "filename", "image"), "label": ("label", "class"), "split": ("split",)}
-SPLIT_OF = {word: split for split, words in SPELLINGS.items() for word in words}
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,8 @@ def folder(
 ) -> Recipe:
     """Your own pictures, a folder a class: lower blocks learn slower (0.75 a block), crops are mild, labels are smoothed.
 
+    PICTURES/<class>/*, or PICTURES/train/<class>/* and val/<class>/* and test/<class>/* where there are any; `frugalvit data
+    check PICTURES` says what is taken for what.
     frugalvit train transfer.folder --init deit_tiny_patch16_224 --data PICTURES --out runs/mine
     Ours, not a paper's. Without --init it trains from scratch, which wants many pictures. `drop_path` is 0.1 where it is not
     given; models of other libraries (`model=timm:resnet18`) have none, and all of their layers learn at the same rate.

@@ -22,12 +22,12 @@ import torch
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from frugalvit.errors import WeightsError
+from frugalvit.offline import OFFLINE, offline
 from frugalvit.weights import own
 from frugalvit.weights.published import Published, published
 
 HUB, CONFIG = "hf-hub:", "config.json"
 PICKLED = "pytorch_model.bin"  # what timm and HF wrote before model.safetensors
-OFFLINE = "HF_HUB_OFFLINE"
 CHUNK = 1 << 20
 
 
@@ -129,11 +129,6 @@ def download(file: Published) -> Path:
             path=file.name,
         )
     return path
-
-
-def offline() -> bool:
-    """Whether the user forbids downloads, in the words that HF's libraries know."""
-    return os.environ.get(OFFLINE, "").upper() in ("1", "ON", "YES", "TRUE")
 
 
 def absent(file: Published, path: Path, why: str) -> WeightsError:
