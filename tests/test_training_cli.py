@@ -393,7 +393,7 @@ def test_other_pictures_than_those_of_the_model_are_refused(digits: Path, tmp_pa
         photograph(0, 0).save(tmp_path / name / "0.png")
     assert "Expected" in bad("evaluate", str(digits / "model.safetensors"), "--data", str(tmp_path / "gone"))
     text = bad("evaluate", str(digits / "model.safetensors"), "--data", str(tmp_path), "--split", "train")
-    assert "the data's classes are not the model's: cloudy, forest, night, ... against 0, 1, 2, ..." in text
+    assert "the data has 3 classes, and the model 10: cloudy, forest, night against 0, 1, 2, 3, ..." in text
     assert "Say --data PATH" in bad("evaluate", str(digits / "model.safetensors"))
     assert "there is no split 'vall'" in bad("evaluate", str(digits), "--split", "vall")
     (tmp_path / "ant").mkdir()

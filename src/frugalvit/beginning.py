@@ -1,9 +1,9 @@
-"""How a training begins: its data, its description, its first weights, and what is worth a word before it starts."""
+"""How a training begins: its data, its description and its first weights."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,18 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import nn
 
-from frugalvit.advise.rules import LOCAL, SMALL_SIDE
+from frugalvit.cautions import cautions, other_colors
 from frugalvit.data.dataset import opened_splits
 from frugalvit.data.digits import Digits
 from frugalvit.data.files import refuse_other_classes
 from frugalvit.data.mistaken import naming_what_is_there
-from frugalvit.data.preprocess import Preprocess
 from frugalvit.data.source import SPLITS, Source
 from frugalvit.data.split import NoSplit
 from frugalvit.data.subset import FirstClasses
 from frugalvit.deploy.packed_file import ENDING
 from frugalvit.errors import NOTICING, DataError, SpecError, WeightsError, at
-from frugalvit.measure.bits import one_bit_weights
 from frugalvit.recipes.find import BESIDE
 from frugalvit.report.progress import Display
 from frugalvit.report.record import RunFolder
@@ -30,9 +28,6 @@ from frugalvit.spec import decode, encode, read, shown
 from frugalvit.teaching import Given, open_teacher
 from frugalvit.training.devices import Place
 from frugalvit.training.duration import Duration
-from frugalvit.training.one_bit import precision_of
-from frugalvit.training.optimizer import Optimizer, Sgd, peak_lr, start_of_heads
-from frugalvit.training.paths import Unfit, some_sizes
 from frugalvit.training.prepare import Training
 from frugalvit.training.recipe import Recipe, filled, preprocess_of
 from frugalvit.training.schedule import Clock
@@ -41,10 +36,6 @@ from frugalvit.training.teacher import Teacher
 from frugalvit.training.teacher_check import check_teacher
 from frugalvit.weights.fetch import fetch
 from frugalvit.weights.load import load_weights
-from frugalvit.weights.published import Published
-
-KNOWN_LR = {"AdamW": (1e-6, 1e-2), "Sgd": (1e-4, 1.0), "Muon": (1e-6, 0.1)}  # of the papers' recipes, per 256 pictures
-GENTLE_LR = {"AdamW": 2e-3, "Sgd": 0.1, "Muon": 2e-3}  # at most, where weights are given; those of our transfers are a tenth
 
 FRESH = "none"  # of --init: no weights, though the run that is repeated began from some
 
@@ -226,15 +217,6 @@ def initialized(training: Training, init: str, origin: str) -> list[str]:
     return [*other_colors(training.preprocess, fetched.released), *(str(notice.message) for notice in notices)]
 
 
-def other_colors(preprocess: Preprocess, released: Published | None) -> Iterator[str]:
-    """A caution where released weights have learned from pictures that were normalized otherwise."""
-    if released is None or len(preprocess.mean) != 3:
-        return
-    if (preprocess.mean, preprocess.std) != (released.mean, released.std):
-        words = (f"data.{name}={','.join(map(str, getattr(released, name)))}" for name in ("mean", "std"))
-        yield f"caution: {released.name} has learned from pictures of other colors; say {' '.join(words)}"
-
-
 def lengthen(out: Path, training: Training, described: Mapping[str, Any], where: Mapping[str, Any], display: Display) -> None:
     """Write the new length into the recipe of a run, and say how the learning rate and the average change."""
     if not (out / "recipe.json").exists():
@@ -272,87 +254,3 @@ def begin(training: Training, folder: RunFolder, notices: Sequence[str], display
     folder.cut(-1)
     for text in (*cautions(training), *notices):
         display.note(text)
-
-
-def cautions(training: Training) -> Iterator[str]:
-    """What is worth a word before the first step."""
-    recipe = training.recipe
-    peak = peak_lr(recipe.optimizer, recipe.pictures)
-    held = f", {len(training.sources['val'])} for validation" if "val" in training.sources else ""
-    yield (
-        f"{len(training.sources['train'])} pictures{held}, {recipe.pictures} a step, {training.clock.total} steps; "
-        f"peak learning rate {peak:.3g}; {training.place.device}, {precision_of(training.state.module, training.place)}"
-    )
-    yield from filter(None, (training.note, resizing(training)))
-    store, side = recipe.data.store, min(training.preprocess.height, training.preprocess.width)
-    if store is not None and store.limit is not None and store.limit < side:
-        small = f"pictures are stored with {store.limit} pixels on their shorter side and enlarged for the model"
-        yield f"caution: {small}, which takes {side}"
-    if recipe.batch > len(training.sources["train"]):
-        yield f"caution: {recipe.batch} pictures a batch are more than there are, so that some repeat within it"
-    places = recipe.data.order.length(len(training.sources["train"]))
-    left, fewer = places % recipe.batch, places // (places // recipe.batch + 1)
-    if places > recipe.batch and left > places / 10:
-        yield (
-            f"caution: {left} of the {places} pictures of an epoch fill no batch of {recipe.batch} and are left out, others "
-            f"each time; batch={fewer} leaves out {places % fewer}"
-        )
-    if not training.framed:
-        yield "no pictures are held out, so none will say how good the model is; data.dataset.holdout keeps some of each class"
-    parameters = dict(training.state.module.named_parameters())
-    heads = start_of_heads(training.state.module, recipe.tune)
-    frozen = [name for name, one in parameters.items() if not one.requires_grad and recipe.tune.learns(name, heads)]
-    if frozen:
-        yield f"{len(frozen)} of {len(parameters)} parameter tensors are frozen (requires_grad) and stay so, {frozen[0]} first"
-    answering = getattr(training.state.module, "answering", ())
-    if len(answering) > 1:
-        yield f"validation takes the mean of the heads {', '.join(answering)}"
-    idle = [] if answering else [head for head in recipe.model.heads if head not in training.answering]
-    if idle:
-        yield (
-            f"caution: no term of the objective teaches the head {', '.join(idle)}; validation and the saved model answer by "
-            f"{', '.join(training.answering)}"
-        )
-    warm_up = getattr(recipe.schedule, "warmup", None)
-    if warm_up is not None and warm_up.steps(training.clock.per_epoch, training.clock.total) >= training.clock.total:
-        yield "caution: the warm-up is as long as the training, so the peak learning rate is never reached (schedule.warmup)"
-    low, high = KNOWN_LR[type(recipe.optimizer).__name__]
-    per = per_256(recipe)
-    one_bit = any(True for _ in one_bit_weights(training.state.module))  # the papers' rates are not for these
-    if one_bit and recipe.average is not None:
-        yield "caution: the signs of averaged weights are not those that the norms have seen (average); use none with one bit"
-    if not low <= per <= high and not one_bit:
-        known = f"what is known to work with {kind_of(recipe.optimizer)}, {low:g} to {high:g}"
-        yield f"caution: a learning rate of {per:.2g} per 256 pictures is outside {known}"
-    if recipe.data.validate == "test":
-        yield "caution: validation reads the test pictures (data.validate=test), so the best epoch is chosen by them"
-
-
-def start_cautions(training: Training, init: str) -> Iterator[str]:
-    """What is worth a word of the weights that a training begins from, or of beginning from none."""
-    recipe, pictures = training.recipe, len(training.sources["train"])
-    side, per, gentle = training.preprocess.height, per_256(recipe), GENTLE_LR[type(recipe.optimizer).__name__]
-    if not init and side > SMALL_SIDE and pictures < LOCAL:
-        few = f"{pictures} pictures are few for fresh weights at {side} pixels"
-        yield f"caution: {few}; --init takes released ones, and `frugalvit advise --data ...` says what fits"
-    if init and gentle < per <= KNOWN_LR[type(recipe.optimizer).__name__][1]:
-        rate = f"a learning rate of {per:.2g} per 256 pictures may undo what the given weights have learned"
-        yield f"caution: {rate}; with {kind_of(recipe.optimizer)}, {gentle:g} and less is known to keep it"
-
-
-def per_256(recipe: Recipe) -> float:
-    """The peak learning rate for 256 pictures a step."""
-    return peak_lr(recipe.optimizer, recipe.pictures) * 256 / recipe.pictures
-
-
-def kind_of(optimizer: Optimizer) -> str:
-    return "SGD" if isinstance(optimizer, Sgd) else type(optimizer).__name__
-
-
-def resizing(training: Training) -> str:
-    """A word where the pictures have one size and the model takes another; photographs of several are always resized."""
-    try:
-        sizes = set(some_sizes(training.sources["train"]))
-    except Unfit:
-        return ""
-    return training.preprocess.resizing(*sizes.pop()) if len(sizes) == 1 else ""

@@ -24,8 +24,8 @@ from frugalvit.beginning import (
     opened,
     opened_teacher,
     same_path,
-    start_cautions,
 )
+from frugalvit.cautions import start_cautions
 from frugalvit.data.source import Source
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec
 from frugalvit.errors import DataError, SpecError

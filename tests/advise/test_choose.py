@@ -19,7 +19,7 @@ from frugalvit.advise.choose import Decision, choose, faster, ladders_for, optio
 from frugalvit.advise.facts import Facts, Machine, Speed
 from frugalvit.advise.plan import Candidate, expected, planned, steps_of
 from frugalvit.advise.rules import Start, start_of
-from frugalvit.beginning import KNOWN_LR
+from frugalvit.cautions import KNOWN_LR
 from frugalvit.data.order import steps_per_epoch
 from frugalvit.spec import decode, encode
 from frugalvit.training.duration import total_steps

@@ -17,7 +17,8 @@ from tests.training.runs import StopAt, Stopped, column, trace
 from torch import Tensor
 
 import frugalvit
-from frugalvit.beginning import cautions, opened
+from frugalvit.beginning import opened
+from frugalvit.cautions import cautions
 from frugalvit.data.augment import ResizedCrop, deit_augment
 from frugalvit.data.batches import TrainingBatches, read
 from frugalvit.data.device.draws import uniform

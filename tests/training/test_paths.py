@@ -12,7 +12,7 @@ import torch
 from PIL import Image as Pillow
 
 import frugalvit
-from frugalvit.beginning import cautions
+from frugalvit.cautions import cautions
 from frugalvit.data.arrays import Arrays
 from frugalvit.data.augment import Augment, Flip, ResizedCrop
 from frugalvit.data.batches import TrainingBatches

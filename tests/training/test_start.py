@@ -185,7 +185,7 @@ def test_classes_that_differ_are_told_by_their_count_or_by_the_first(
     ants_and_bees: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
     trained, old, _ = ants_and_bees
-    assert "the data has 10 classes, and the model 2: 0, 1, 2, 3, ... against ant, bee." in bad(
+    assert "the data has 10 classes, and the model 2: 0, 1, 2, 3, ... against ant, bee" in bad(
         "evaluate", str(trained), "--dataset", "Digits", "--device", "cpu"
     )
     (tmp_path / "wasps").mkdir()

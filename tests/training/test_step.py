@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.training.runs import column, tiny
 
-from frugalvit.beginning import cautions
+from frugalvit.cautions import cautions
 from frugalvit.data.augment import Augment, Resize
 from frugalvit.data.dataset import opened_splits
 from frugalvit.data.digits import Digits

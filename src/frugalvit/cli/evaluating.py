@@ -126,7 +126,7 @@ def refuse_names(source: Path) -> None:
 def unlike(data: tuple[str, ...], model: tuple[str, ...]) -> str:
     """How two lists of classes differ."""
     if len(data) != len(model):
-        return f"the data has {len(data)} classes, and the model {len(model)}: {some(data)} against {some(model)}."
+        return f"the data has {len(data)} classes, and the model {len(model)}: {some(data)} against {some(model)}"
     first = next(place for place, pair in enumerate(zip(data, model, strict=True)) if pair[0] != pair[1])
     return f"the data's classes are not the model's: class {first} is {data[first]} there, and {model[first]} here."
 
