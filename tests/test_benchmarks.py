@@ -122,11 +122,11 @@ def test_losses_of_a_model_and_of_the_small_recipe_are_compared_with_plain(
 def test_losses_of_a_compiled_step_are_compared_with_plain(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
 
-    def compiled(function: Any, options: Any, *, whole: bool) -> Any:
-        taken.append((options, whole))
+    def compiled(function: Any, *, fullgraph: bool, dynamic: bool, options: Any) -> Any:
+        taken.append(fullgraph)
         return function
 
-    monkeypatch.setattr("frugalvit.training.compiled.compiled", compiled)  # a minute of compiling
+    monkeypatch.setattr("torch.compile", compiled)  # a minute of compiling
     words = ("vit:spt+lsa:4", "--steps", "2", "--pictures", "8", "--ways", "compiled")
     (row,) = written(loss_agreement, out, monkeypatch, *words)
     assert set(row["ways"]) == {"plain", "fp32", "compiled"} and len(taken) == 2

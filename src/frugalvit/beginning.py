@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -183,10 +184,38 @@ def as_saved(out: Path, described: dict[str, Any]) -> dict[str, Any]:
 
 
 class Begun(NamedTuple):
-    """The weights that a training begins from, and whose names they have where that had to be said."""
+    """The weights that a run began from, and whose names they have where that had to be said."""
 
     init: str
     origin: str
+
+
+class Start(NamedTuple):
+    """What a training begins from: as `--init` and `--origin` say it, and what of that its recipe.json holds."""
+
+    init: str
+    origin: str
+    kept: dict[str, str]
+
+
+def start_of(init: str | Begun, origin: str, out: Path, resume: bool) -> Start:
+    """A run that is there already keeps what it began from. `init` is Begun where another run is repeated."""
+    here = begun_from(out) if resume else None
+    if here is None:
+        here = init if isinstance(init, Begun) else Begun("" if init == FRESH else init, origin)
+        return Start(here.init, origin or here.origin, told(here.init, origin or here.origin))
+    given = "" if isinstance(init, Begun) or init == FRESH else init
+    return Start(given or here.init, origin or here.origin, told(given or here.init, here.origin))
+
+
+def told(init: str, origin: str) -> dict[str, str]:
+    """Runs of older versions do not tell the origin."""
+    return {name: text for name, text in (("init", init), ("origin", origin)) if text}
+
+
+def repeated(init: str, name: str) -> str | Begun:
+    """What `--init` says; without it, what the run began from whose recipe is trained again."""
+    return init or begun_from(Path(name)) or ""
 
 
 def begun_from(run: Path) -> Begun | None:
@@ -198,9 +227,20 @@ def begun_from(run: Path) -> Begun | None:
     return Begun(str(saved.get("init", "")), str(saved.get("origin", "")))
 
 
+@contextmanager
+def naming_repeated(init: str, repeats: bool) -> Iterator[None]:
+    """Where weights are not there that nobody named but the run that is repeated: who did, and how to go without."""
+    try:
+        yield
+    except WeightsError as error:
+        if repeats:
+            error.problem += f" The run that is repeated began from {init}; --init none begins without."
+        raise
+
+
 def initialized(training: Training, init: str, origin: str) -> list[str]:
     """Start from given weights, if there are any, and return what there is to say of them. Before a folder is made."""
-    if init in ("", FRESH):
+    if not init:
         return []
     fetched = fetch(init)
     if not Path(fetched.path).exists():
@@ -222,11 +262,15 @@ def lengthen(out: Path, training: Training, described: Mapping[str, Any], where:
     if not (out / "recipe.json").exists():
         return
     old, saved = RunFolder(out).recipe(), latest(out / "state")
+    ended = RunFolder(out).results() if (out / "summary.json").exists() else None
     before = replace(training.recipe, duration=read(old["duration"], Duration, {}))
     step = 0 if saved is None else int(saved.stem.removeprefix("step-"))
     clocks = [
         Clock(one.duration.steps(training.clock.per_epoch, 0), training.clock.per_epoch) for one in (before, training.recipe)
     ]
+    if training.recipe.stop is not None and ended is not None and ended["step"] < clocks[0].total:
+        problem = f"stopped early at step {step} of {clocks[0].total}, so that more steps are of no use to it."
+        raise DataError(f"{problem} Train with a longer stop.patience, or with stop=none, into another --out.", path=str(out))
     if clocks[1].total < step:
         problem = f"has taken {step} steps, more than the {clocks[1].total} that are asked for."
         raise DataError(f"{problem} Ask for more, or use another --out.", path=str(out))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from frugalvit.advise.rules import LOCAL, SMALL_SIDE
+from frugalvit.data.folder import SPLIT_OF, ImageFolder
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.measure.bits import one_bit_weights
 from frugalvit.training.one_bit import precision_of
@@ -52,11 +53,12 @@ def cautions(training: Training) -> Iterator[str]:
     if len(answering) > 1:
         yield f"validation takes the mean of the heads {', '.join(answering)}"
     idle = [] if answering else [head for head in recipe.model.heads if head not in training.answering]
-    if idle:
-        yield (
-            f"caution: no term of the objective teaches the head {', '.join(idle)}; validation and the saved model answer by "
-            f"{', '.join(training.answering)}"
-        )
+    if idle and training.answering:
+        alone = len(training.answering) == 1
+        who = "validation and the saved model answer by" if alone else "the saved model answers by all heads, validation by"
+        yield f"caution: no term of the objective teaches the head {', '.join(idle)}; {who} {', '.join(training.answering)}"
+    elif idle:
+        yield "caution: no term of the objective teaches a head, so that what the model answers is left to chance"
     warm_up = getattr(recipe.schedule, "warmup", None)
     if warm_up is not None and warm_up.steps(training.clock.per_epoch, training.clock.total) >= training.clock.total:
         yield "caution: the warm-up is as long as the training, so the peak learning rate is never reached (schedule.warmup)"
@@ -68,6 +70,9 @@ def cautions(training: Training) -> Iterator[str]:
     if not low <= per <= high and not one_bit:
         known = f"what is known to work with {kind_of(recipe.optimizer)}, {low:g} to {high:g}"
         yield f"caution: a learning rate of {per:.2g} per 256 pictures is outside {known}"
+    alike = [name for name in training.sources["train"].classes if name.lower() in SPLIT_OF]
+    if alike and isinstance(recipe.data.dataset, ImageFolder):
+        yield f"caution: the folder {', '.join(alike)} is a class here, beside others, and no split"
     if recipe.data.validate == "test":
         yield "caution: validation reads the test pictures (data.validate=test), so the best epoch is chosen by them"
 

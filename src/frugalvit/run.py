@@ -13,17 +13,18 @@ import torch
 from torch import nn
 
 from frugalvit.beginning import (
-    FRESH,
+    Begun,
     as_saved,
     begin,
-    begun_from,
     checked_teacher,
     description,
     initialized,
     lengthen,
+    naming_repeated,
     opened,
     opened_teacher,
     same_path,
+    start_of,
 )
 from frugalvit.cautions import start_cautions
 from frugalvit.data.source import Source
@@ -42,7 +43,7 @@ from frugalvit.spec import encode
 from frugalvit.stopping import Stopping, listening
 from frugalvit.teaching import Given
 from frugalvit.training import loop
-from frugalvit.training.devices import Place, place_for, refuse_several_processes
+from frugalvit.training.devices import Place, place_for
 from frugalvit.training.evaluate import evaluate
 from frugalvit.training.loop import NonFinite, Record
 from frugalvit.training.own import OwnObjective, own_objective
@@ -73,7 +74,7 @@ def train(
     model: nn.Module | None = None,
     objective: nn.Module | OwnObjective | None = None,
     teacher: Given | None = None,
-    init: str = "",
+    init: str | Begun = "",
     origin: str = "",
     resume: bool = False,
     extend: bool = False,
@@ -95,7 +96,6 @@ def train(
         raise SpecError(
             f"train takes a Recipe, not {type(recipe).__name__}. Use frugalvit.recipe('vit.digits').", path="recipe"
         )
-    refuse_several_processes()
     if extend and not resume:
         raise SpecError("only a resumed run can be extended. Say --resume too.", path="--extend")
     if workers < 0:
@@ -120,11 +120,9 @@ def train(
             progress=lambda done, total: display.count("decoding pictures, once", done, total),
         )
         switches.enter_context(few_threads(training))
-        begun, init = begun_from(Path(out)) if resume else None, "" if init == FRESH else init
-        init = init or (begun.init if begun else "")
-        beside = {"init": init, "origin": begun.origin if begun else origin}  # runs of older versions do not tell the origin
-        origin = origin or beside["origin"]
-        described = description(training, model, objective) | {name: text for name, text in beside.items() if text}
+        repeats = isinstance(init, Begun)
+        init, origin, kept = start_of(init, origin, Path(out), resume)
+        described = description(training, model, objective) | kept
         where = environment() | described_place(place)
         described = as_saved(Path(out), described) if resume else described
         fresh = latest(Path(out) / "state") is None
@@ -134,7 +132,9 @@ def train(
         moved = "" if fresh or ended else elsewhere(Path(out), place, asked=device != "auto")
         if resume and extend:
             lengthen(Path(out), training, described, where, display)
-        notices = [*initialized(training, init, origin), *checked_teacher(training, workers)] if fresh else []
+        with naming_repeated(init, repeats):
+            notices = [*initialized(training, init, origin)] if fresh else []
+        notices += checked_teacher(training, workers) if fresh else []
         with (RunFolder.resume if resume else RunFolder.create)(Path(out), described, where) as folder:
             start = f"from the weights of {init}" if init else "from fresh weights (no --init)"
             words = () if model is not None else start_cautions(training, init)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from frugalvit.beginning import opened
+from frugalvit.beginning import Begun, opened
 from frugalvit.data.source import Source
 from frugalvit.errors import DataError, FrugalError, SpecError
 from frugalvit.report.files import write_json
@@ -41,7 +41,7 @@ def train_seeds(
     resume: bool = False,
     device: str = "auto",
     workers: int = 0,
-    init: str = "",
+    init: str | Begun = "",
     origin: str = "",
     display: Display | None = None,
 ) -> list[Run]:

@@ -147,6 +147,35 @@ def test_a_folder_that_must_not_be_seen_is_in_nobody_s_way(tmp_path: Path, monke
     monkeypatch.setattr("os.scandir", refused)
     assert set(opened(transfer.folder(), tmp_path)) == {"train", "val"}
     assert own_pictures(tmp_path) is not None
+    (tmp_path / "train" / "lost+found").mkdir()
+    assert ImageFolder().open("train", tmp_path / "train").classes == tuple(CLASSES)  # beside the classes, too
+
+
+def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class_folders(tmp_path, dict.fromkeys(CLASSES, 3))
+    scandir = os.scandir
+
+    def refused(path: Path) -> Any:
+        if Path(path).name == "bee":
+            raise PermissionError(path)
+        return scandir(path)
+
+    monkeypatch.setattr("os.scandir", refused)
+    with pytest.raises(DataError, match=r"bee: may not be read\. Give yourself the right to"):
+        ImageFolder().open("train", tmp_path)
+
+
+def test_pictures_behind_links_are_somebody_s_own_and_any_csv_is_not(tmp_path: Path) -> None:
+    class_folders(tmp_path / "elsewhere", dict.fromkeys(CLASSES, 3))
+    (tmp_path / "linked" / "train").mkdir(parents=True)
+    for name in CLASSES:
+        (tmp_path / "linked" / "train" / name).symlink_to(tmp_path / "elsewhere" / name)
+    assert own_pictures(tmp_path / "linked") is not None
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "metrics.csv").write_text("step,loss\n1,2\n")
+    assert own_pictures(tmp_path / "log") is None
+    (tmp_path / "log" / "mine.csv").write_text("path,label\na.png,b\n")
+    assert own_pictures(tmp_path / "log") is not None
 
 
 def test_a_class_may_be_called_like_a_split_and_a_check_says_so(tmp_path: Path) -> None:
@@ -155,7 +184,7 @@ def test_a_class_may_be_called_like_a_split_and_a_check_says_so(tmp_path: Path) 
     assert (source.classes, len(source)) == (("Val", "car", "test"), 33)
     report = check(tmp_path)
     assert report.usable
-    assert found(report, "Val and test are classes here, and no split, like the folders beside").severity == "note"
+    assert found(report, "Val and test are classes here, and no split, like the folders beside").severity == "warning"
     with pytest.raises(NoSplit, match=r"there is no split 'test', since the folder test is read as a class. Add test/<class>"):
         ImageFolder().open("test", tmp_path)
 

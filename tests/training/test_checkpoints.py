@@ -10,7 +10,7 @@ import torch
 from tests.training.runs import Notes, StopAt, Stopped, column, states, tiny, trace
 
 import frugalvit
-from frugalvit.errors import WeightsError
+from frugalvit.errors import DataError, WeightsError
 from frugalvit.report.record import RunFolder
 from frugalvit.run import train
 from frugalvit.training.state import State
@@ -117,7 +117,11 @@ def test_early_stopping_returns_the_best_weights_and_ends_once(tmp_path: Path) -
     before, notes = trace(tmp_path / "run"), Notes()
     train(tiny(*STOPPING), out=tmp_path / "run", resume=True, device="cpu", display=notes)
     assert trace(tmp_path / "run") == before
-    assert notes.said[-1] == f"stopped at step {last}: no better since step {best} (stop.patience)"  # --extend meets it, too
+    assert notes.said[-1] == f"stopped at step {last}: no better since step {best} (stop.patience)"
+    recipe_before = (tmp_path / "run" / "recipe.json").read_bytes()
+    with pytest.raises(DataError, match=rf"run: stopped early at step {last} of 320, .* with a longer stop\.patience"):
+        train(tiny(*STOPPING, "epochs=50"), out=tmp_path / "run", resume=True, extend=True, device="cpu")
+    assert (tmp_path / "run" / "recipe.json").read_bytes() == recipe_before
     with pytest.raises(Stopped):
         train(tiny(*STOPPING), out=tmp_path / "killed", device="cpu", display=StopAt(best + 4))
     train(tiny(*STOPPING), out=tmp_path / "killed", resume=True, device="cpu")

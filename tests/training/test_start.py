@@ -15,7 +15,6 @@ from tests.training.runs import TINY, Notes, tiny, trace
 
 import frugalvit
 from frugalvit.data.arrays import Arrays
-from frugalvit.errors import SpecError
 from frugalvit.run import train
 from frugalvit.weights.files import write_safetensors
 from frugalvit.weights.load import export_weights
@@ -57,6 +56,32 @@ def test_a_run_that_began_from_weights_is_resumed_without_naming_them(tmp_path: 
     (out / "recipe.json").write_text(json.dumps(saved))
     good("train", "vit.digits", *QUIET, "--resume", "--origin", "timm", "--out", str(out))
     assert trace(out)["state"] == before["state"]
+
+
+def test_seeds_of_a_repeated_run_all_begin_as_it_did_also_those_that_come_later(tmp_path: Path, weights: Path) -> None:
+    good("train", "vit.digits", *QUIET, "--init", str(weights), "--origin", "timm", "--out", str(tmp_path / "first"))
+    words = ("train", str(tmp_path / "first"), "--quiet", "--device", "cpu", "--out", str(tmp_path / "seeds"))
+    good(*words, "--seeds", "0")
+    good(*words, "--seeds", "0,1", "--resume")
+    recipes = [json.loads((tmp_path / "seeds" / f"seed-{seed}" / "recipe.json").read_text()) for seed in (0, 1)]
+    assert [(one["init"], one["origin"]) for one in recipes] == [(str(weights), "timm")] * 2
+    assert trace(tmp_path / "seeds" / "seed-0")["state"] == trace(tmp_path / "first")["state"]
+
+
+def test_weights_that_a_repeated_run_began_from_and_that_are_gone_are_told(tmp_path: Path, weights: Path) -> None:
+    mine = tmp_path / "mine.safetensors"
+    mine.write_bytes(weights.read_bytes())
+    good("train", "vit.digits", *QUIET, "--init", str(mine), "--origin", "timm", "--out", str(tmp_path / "first"))
+    mine.unlink()
+    said = bad("train", str(tmp_path / "first"), "--quiet", "--device", "cpu", "--out", str(tmp_path / "again"))
+    assert f"The run that is repeated began from {mine}; --init none begins without." in said
+
+
+def test_a_student_that_is_a_run_begins_as_it_did(tmp_path: Path, weights: Path) -> None:
+    good("train", "vit.digits", *QUIET, "--init", str(weights), "--origin", "timm", "--out", str(tmp_path / "first"))
+    words = ("--teacher", str(tmp_path / "first"), "--student", str(tmp_path / "first"), "--way", "hard", "--least", "0")
+    good("distill", *words, "--quiet", "--device", "cpu", "--out", str(tmp_path / "taught"))
+    assert json.loads((tmp_path / "taught" / "student" / "recipe.json").read_text())["init"] == str(weights)
 
 
 def said_by(tmp_path: Path, *words: str, init: str = "", pictures: int = 40, side: int = 100) -> list[str]:
@@ -113,11 +138,14 @@ def test_a_choice_by_the_test_pictures_is_told(tmp_path: Path) -> None:
 
 
 def test_several_processes_for_one_training_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(SpecError, match=r"WORLD_SIZE: a training runs in one process on one device, and 2 were started"):
-        train(tiny(), out=tmp_path / "run", device="cpu")
-    monkeypatch.setenv("WORLD_SIZE", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")  # as a batch system may, of its own
     train(tiny(), out=tmp_path / "run", device="cpu")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    words = ("vit.digits", *QUIET, "--out", str(tmp_path / "other"))
+    assert "torchrun: it has started 2 processes, and a training takes one on one device" in bad("train", *words)
+    assert not (tmp_path / "other").exists()
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    good("train", *words)
     found = json.loads((tmp_path / "run" / "environment.json").read_text())
     assert found["device"] == "cpu" and found["device_name"] and found["cuda"] is None
 
@@ -170,6 +198,19 @@ def test_all_of_a_new_folder_is_measured_where_that_is_asked_for(ants_and_bees: 
     assert "all: 30 pictures" in done.stdout and "note" not in done.stderr
     done = run("evaluate", trained, "--data", old, "--device", "cpu")
     assert "val: 4 pictures" in done.stdout and "note" not in done.stderr  # the others were learned from
+
+
+def test_what_was_held_out_of_some_classes_is_known_again(ants_and_bees: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    _, old, _ = ants_and_bees
+    for name in ("ant", "bee"):
+        (tmp_path / "three" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "three" / name).symlink_to(old / name)
+    (tmp_path / "three" / "wasp").symlink_to(old / "bee")
+    words = ("model=deit_tiny_patch16_224", "image=32", "patch=16", "batch=8", "epochs=1", "data.subset=FirstClasses(2)")
+    run_words = ("--data", str(tmp_path / "three"), "--out", str(tmp_path / "run"), "--quiet", "--device", "cpu")
+    good("train", "transfer.folder", *words, *run_words)
+    done = run("evaluate", str(tmp_path / "run"), "--data", str(tmp_path / "three"), "--device", "cpu")
+    assert "val: 4 pictures" in done.stdout and "note" not in done.stderr
 
 
 def test_all_is_refused_where_there_are_splits(ants_and_bees: tuple[Path, Path, Path], tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from frugalvit.cli.training import resumable, several, tell_cautions
 from frugalvit.errors import SpecError, WeightsError, at, whole_number
 
 if TYPE_CHECKING:
+    from frugalvit.beginning import Begun
     from frugalvit.report.progress import Display
     from frugalvit.run import Run
     from frugalvit.training.recipe import Recipe
@@ -73,6 +74,7 @@ def distill(
     weights, and --extend changes its length alone.
     """
     from frugalvit.assign import override
+    from frugalvit.beginning import repeated
     from frugalvit.recipes.find import recipe
     from frugalvit.recipes.teach import taught
     from frugalvit.report.progress import display_for
@@ -100,11 +102,11 @@ def distill(
     refuse_recipe_of_own_parts(student)
     made = taught(recipe(student, *rest), Teaching(together(teachers, out), least), way)  # type: ignore[arg-type]
     made = override(made, *about)
-    tutor = teacher_recipe(teachers[0], own, rest)
+    tutor, start = teacher_recipe(teachers[0], own, rest), repeated(init, student)
     with resumable(out):
         first = None
         if tutor is not None:
-            refuse_student(made, out / "student", data, init, origin, resume, device, display)
+            refuse_student(made, out / "student", data, start, origin, resume, device, display)
             display.note(f"the teacher first: {teachers[0]}")
             with of_one_length(out / "teacher"):
                 first = train(
@@ -122,13 +124,13 @@ def distill(
             if seeds is not None:
                 if not as_json:
                     tell_teacher(first)
-                several(made, seeds, out / "student", data, init, origin, resume, device, workers, quiet, as_json)
+                several(made, seeds, out / "student", data, start, origin, resume, device, workers, quiet, as_json)
                 return
             done = train(
                 made,
                 out=out / "student",
                 data=data,
-                init=init,
+                init=start,
                 origin=origin,
                 resume=resume,
                 extend=extend,
@@ -217,10 +219,10 @@ def exported(file: Path) -> OnnxTeacher:
 
 
 def refuse_student(
-    made: Recipe, out: Path, data: Path | None, init: str, origin: str, resume: bool, device: str, display: Display
+    made: Recipe, out: Path, data: Path | None, init: str | Begun, origin: str, resume: bool, device: str, display: Display
 ) -> None:
     """All that speaks against the student's training and is known without its teacher, before that is trained for hours."""
-    from frugalvit.beginning import initialized, opened
+    from frugalvit.beginning import initialized, opened, start_of
     from frugalvit.objective.objective import Objective
     from frugalvit.report.record import RunFolder
     from frugalvit.training.devices import place_for
@@ -240,7 +242,8 @@ def refuse_student(
         place,
         progress=lambda done, total: display.count("decoding pictures, once", done, total),
     )
-    initialized(training, init, origin)
+    start = start_of(init, origin, out, resume)
+    initialized(training, start.init, start.origin)
 
 
 def teacher_recipe(teacher: str, own: list[str], students: list[str]) -> Recipe | None:

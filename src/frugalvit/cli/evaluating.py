@@ -153,6 +153,7 @@ def split_of(source: Path, data: Path | None, split: str, dataset: str, parts: l
     from frugalvit.beginning import refuse_own_data
     from frugalvit.data.dataset import whole
     from frugalvit.data.mistaken import naming_what_is_there
+    from frugalvit.data.split import Picked
     from frugalvit.data.subset import FirstClasses
 
     named, subset = dataset_of(source, data, dataset, parts)
@@ -161,9 +162,10 @@ def split_of(source: Path, data: Path | None, split: str, dataset: str, parts: l
     place = "--split" if split == "all" else "--dataset" if dataset else ""
     with at(place) if place else nullcontext(), naming_what_is_there(named, data, "--dataset"):
         found = whole(named, data) if split == "all" else named.open(split, data)
-    if split == "val" and data is not None and not learned_beside(source, found):
+    picked = subset.pick(found) if isinstance(subset, FirstClasses) else found
+    if split == "val" and data is not None and isinstance(found, Picked) and not learned_beside(source, picked):
         tell_held_out(named, data, found)
-    return subset.pick(found) if isinstance(subset, FirstClasses) else found
+    return picked
 
 
 def dataset_of(source: Path, data: Path | None, dataset: str, parts: list[type]) -> tuple[DatasetPart, Subset | None]:
@@ -193,7 +195,8 @@ def learned_beside(source: Path, val: Source) -> bool:
     from frugalvit.report.files import read_json
 
     file = source / "recipe.json"
-    return file.exists() and read_json(file).get("data_fingerprint", {}).get("val") == val.fingerprint()
+    known = read_json(file).get("data_fingerprint", {}).get("val") if file.exists() else None
+    return known is not None and known == val.fingerprint()  # which looks at every file
 
 
 def tell_held_out(dataset: DatasetPart, data: Path, val: Source) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -12,11 +13,14 @@ import typer
 
 from frugalvit.errors import DataError, SpecError
 
+TORCHRUN = "TORCHELASTIC_RUN_ID"  # is set by it
+
 Extend = Annotated[bool, typer.Option("--extend", help="With --resume: allow another length of training.")]
 
 
 def refuse_exclusive(overrides: Sequence[str], seeds: str | None, resume: bool, extend: bool, log: Sequence[str]) -> None:
     """Before anything is trained: what cannot be said together."""
+    refuse_several_processes()
     if extend and not resume:
         raise SpecError("only a resumed run can be extended. Say --resume too.", path="--extend")
     if seeds is None:
@@ -25,6 +29,17 @@ def refuse_exclusive(overrides: Sequence[str], seeds: str | None, resume: bool, 
         raise SpecError("seed=... and --seeds exclude each other.", path="--seeds")
     if extend or log:
         raise SpecError("--extend and --log go with one seed. Leave them out, or train each by itself.", path="--seeds")
+
+
+def refuse_several_processes() -> None:
+    """Where torchrun starts a command once for each GPU: all of them would train the same, into one folder."""
+    count = os.environ.get("WORLD_SIZE", "1")
+    if TORCHRUN in os.environ and count.isdigit() and int(count) > 1:
+        raise SpecError(
+            f"it has started {count} processes, and a training takes one on one device. Start the command by itself; other "
+            "GPUs are for other trainings, with --device cuda:1.",
+            path="torchrun",
+        )
 
 
 def is_seed(override: str) -> bool:

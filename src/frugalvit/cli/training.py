@@ -40,6 +40,7 @@ from frugalvit.cli.words import in_words
 from frugalvit.errors import SpecError
 
 if TYPE_CHECKING:
+    from frugalvit.beginning import Begun
     from frugalvit.run import Run
     from frugalvit.training.recipe import Recipe
 
@@ -76,7 +77,7 @@ def train(
     with_: With = None,
 ) -> None:
     """Train a recipe into a run folder."""
-    from frugalvit.beginning import begun_from
+    from frugalvit.beginning import repeated
     from frugalvit.recipes.find import recipe
     from frugalvit.report.progress import display_for
     from frugalvit.run import train as run
@@ -89,18 +90,17 @@ def train(
     refuse_recipe_of_own_parts(name)
     parts = own_parts(with_ or [])
     chosen = recipe(name, *(overrides or []), parts=parts)
-    if not init and not resume and (begun := begun_from(Path(name))) is not None:
-        init, origin = begun.init, origin or begun.origin
+    start = repeated(init, name)
     if seeds is not None:
         with in_words(name, overrides or [], parts):
-            several(chosen, seeds, out, data, init, origin, resume, device, workers, quiet, as_json)
+            several(chosen, seeds, out, data, start, origin, resume, device, workers, quiet, as_json)
         return
     with resumable(out), in_words(name, overrides or [], parts):
         done = run(
             chosen,
             out=out,
             data=data,
-            init=init,
+            init=start,
             origin=origin,
             resume=resume,
             extend=extend,
@@ -148,7 +148,7 @@ def several(
     seeds: str,
     out: Path,
     data: Path | None,
-    init: str,
+    init: str | Begun,
     origin: str,
     resume: bool,
     device: str,

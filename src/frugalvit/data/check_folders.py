@@ -51,7 +51,7 @@ def about_layout(root: Path, there: Layout) -> Iterator[Finding]:
     if there.alike:
         are = "is a class" if len(there.alike) == 1 else "are classes"
         problem = f"{' and '.join(there.alike)} {are} here, and no split, like the folders beside"
-        yield Finding("note", problem, "For splits, put the folders of the classes into train, val and test.", there.alike)
+        yield Finding("warning", problem, "For splits, put the folders of the classes into train, val and test.", there.alike)
     for folder in dict.fromkeys((root, *there.splits.values())):
         stray = tuple(str(folder / name) for name in pictures_in(folder))
         if stray:

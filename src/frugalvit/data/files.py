@@ -19,6 +19,7 @@ from frugalvit.errors import DataError
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 LISTED = 5  # names in an error message
+LOST = "lost+found"  # of a disk, at the top of it; nobody may look into it
 SAMPLED = 256  # files whose bytes enter the fingerprint
 BEGINNING = 1 << 20  # bytes of each that do
 
@@ -79,11 +80,8 @@ def spread(count: int, most: int) -> list[int]:
 
 
 def folders_in(folder: Path) -> list[str]:
-    """The names of the folders in a folder, sorted; hidden ones are left out, links followed."""
-    if not folder.is_dir():
-        return []
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
+    """The names of the folders in a folder, sorted; hidden ones and a disk's lost+found are left out, links followed."""
+    return sorted(entry.name for entry in entries_in(folder) if entry.is_dir())
 
 
 def pictures_in(folder: Path) -> list[str]:
@@ -92,18 +90,22 @@ def pictures_in(folder: Path) -> list[str]:
 
 
 def files_in(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in entries_in(folder) if not entry.is_dir())
+
+
+def entries_in(folder: Path) -> list[os.DirEntry[str]]:
     if not folder.is_dir():
         return []
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if not entry.name.startswith(".") and not entry.is_dir())
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if not entry.name.startswith(".") and entry.name != LOST]
+    except PermissionError as error:
+        raise DataError("may not be read. Give yourself the right to, or move it away.", path=str(folder)) from error
 
 
 def is_filled(folder: Path) -> bool:
-    """Whether folders or pictures can be seen in it; none can in a disk's lost+found."""
-    try:
-        return bool(folders_in(folder) or pictures_in(folder))
-    except PermissionError:
-        return False
+    """Whether folders or pictures lie in it."""
+    return bool(folders_in(folder) or pictures_in(folder))
 
 
 def from_class_folders(root: Path, folders: Sequence[str], classes: Sequence[str]) -> Files:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from frugalvit.data.files import ENDINGS, folders_in, is_filled, pictures_in
+from frugalvit.data.files import folders_in, is_filled, pictures_in
 from frugalvit.data.folder import SPLIT_OF
+from frugalvit.data.table import found_columns
 from frugalvit.errors import DataError
 
 HOMES = ("flowers-102",)  # folders that public data sets are unpacked to, with pictures in folders inside
@@ -45,14 +46,23 @@ def own_pictures(root: Path) -> Own | None:
         )
         if example:
             return Own("ImageFolder", f"{folder}/{example}")
-    return next((Own("LabelTable", table.name) for table in sorted(root.glob("*.csv"))), None)
+    return next((Own("LabelTable", table.name) for table in sorted(root.glob("*.csv")) if is_table(table)), None)
 
 
-def first_below(folder: Path) -> str:
-    """A picture somewhere below a folder, or nothing."""
-    for place, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
-            if name.lower().endswith(ENDINGS) and not name.startswith("."):
-                return (Path(place) / name).relative_to(folder).as_posix()
+def is_table(file: Path) -> bool:
+    """Whether it has the columns of pictures and labels: other files end in .csv too."""
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as stream:
+            found_columns(next(csv.reader(stream), []), file)
+    except (DataError, OSError, UnicodeDecodeError, csv.Error):
+        return False
+    return True
+
+
+def first_below(folder: Path, deep: int = 2) -> str:
+    """A picture in the folders of a folder, links followed, or nothing."""
+    for name in folders_in(folder):
+        found = next(iter(pictures_in(folder / name)), "") or (first_below(folder / name, deep - 1) if deep > 1 else "")
+        if found:
+            return f"{name}/{found}"
     return ""

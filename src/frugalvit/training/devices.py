@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
@@ -35,17 +34,6 @@ class Place:
     def scales_loss(self) -> bool:
         """fp16 gradients underflow, so its loss is scaled up and its gradients down again."""
         return self.precision == "fp16"
-
-
-def refuse_several_processes() -> None:
-    """Where torchrun starts a training once for each GPU: all of them would train the same, into one folder."""
-    count = os.environ.get("WORLD_SIZE", "1")
-    if count.isdigit() and int(count) > 1:
-        raise SpecError(
-            f"a training runs in one process on one device, and {count} were started (torchrun?). Start one; other GPUs are "
-            "for other trainings, with --device cuda:1.",
-            path="WORLD_SIZE",
-        )
 
 
 def place_for(device: str, precision: PrecisionName) -> Place:

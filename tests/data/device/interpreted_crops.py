@@ -41,7 +41,7 @@ def main() -> None:
     called = types.SimpleNamespace(resized_boxes=crop_kernel.resized_boxes._init_fn)
     resample.torch = types.SimpleNamespace(**vars(torch) | {"ops": types.SimpleNamespace(frugalvit=called)})
     mixed.refuse_many_taps = lambda *_: None
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"tried": int(not resample.kernel_agrees(torch.device("cpu")))}
     index_B = torch.arange(7) * 3 % len(SIZES)
     draws_BK = uniform(torch.tensor([4, 1]), 2, (len(index_B), DeviceResizedCrop.draws))
     for channels, spec, target in CASES:

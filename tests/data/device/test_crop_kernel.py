@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from tests.interpreting import printed_by
 
 from frugalvit.data.augment import ResizedCrop
+from frugalvit.data.device import resample
 from frugalvit.data.device.draws import uniform
 from frugalvit.data.device.frame import DeviceResizedCrop
 from frugalvit.data.device.mixed import CropOfMany
@@ -22,7 +24,7 @@ SCRIPT = Path(__file__).parent / "interpreted_crops.py"
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
 def test_no_byte_differs_from_the_definition() -> None:
     found = printed_by(SCRIPT)
-    assert len(found) == 6 and not any(found.values()), found
+    assert len(found) == 7 and not any(found.values()), found
 
 
 @pytest.mark.gpu
@@ -46,3 +48,20 @@ def test_on_a_gpu_the_kernel_is_taken_and_no_byte_differs_either(compiled: bool)
     step = DeviceResizedCrop(ResizedCrop(), MapSize(256, 341, 3), (224, 224))
     alike = (torch.compile(step) if compiled else step)(image_BCHW.cuda(), draws_BK[:70].cuda())
     assert torch.equal(alike.cpu(), step(image_BCHW, draws_BK[:70]))
+
+
+@pytest.mark.parametrize(("outcome", "said"), [(True, ""), (False, "gives other bytes here"), (OSError("no gcc"), "no gcc")])
+def test_a_kernel_that_fails_or_disagrees_is_left_with_a_word(
+    outcome: bool | OSError, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tried(device: torch.device) -> bool:
+        if isinstance(outcome, OSError):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(resample, "kernel_agrees", tried)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with warnings.catch_warnings(record=True) as notices:
+        warnings.simplefilter("always")
+        assert resample.has_kernel.__wrapped__() == (outcome is True)
+    assert [said in str(one.message) for one in notices] == ([True] if said else [])

@@ -41,7 +41,9 @@ def cropped(
     spec: ResizedCrop, canvas_NCHW: Tensor, height_N: Tensor, width_N: Tensor, draws_NK: Tensor, target: tuple[int, int]
 ) -> Tensor:
     """`DeviceResizedCrop` of pictures at the top left of canvases of one size."""
-    return cut(canvas_NCHW, boxes(spec, draws_NK, height_N, width_N), target, spec.interpolation, has_kernel())
+    return cut(
+        canvas_NCHW, boxes(spec, draws_NK, height_N, width_N), target, spec.interpolation, canvas_NCHW.is_cuda and has_kernel()
+    )
 
 
 class CropOfMany(nn.Module):
@@ -54,7 +56,7 @@ class CropOfMany(nn.Module):
         self.spec, self.kept, self.target = spec, kept, target
         for source, wanted in zip(kept.largest, target, strict=True):
             refuse_many_taps(source, wanted, spec.interpolation)
-        self.fast = has_kernel() and kept.pixel_PC.is_cuda
+        self.fast = kept.pixel_PC.is_cuda and has_kernel()
         high, wide = kept.largest
         most = PIXELS // (high * (target[1] if self.fast else wide))  # the kernel makes no canvases, but resizes rows first
         self.at_once = max(1, most if self.fast else min(AT_ONCE, most))

@@ -6,13 +6,14 @@ import functools
 import importlib
 import importlib.util
 import math
+import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from frugalvit.errors import SpecError
+from frugalvit.errors import SpecError, brief
 
 PRECISION = 22  # bits of a weight
 MOST_TAPS = 33  # in a compiled step: of a bicubic filter that shrinks by 8
@@ -131,11 +132,29 @@ class Boxes(NamedTuple):
 
 @functools.cache
 def has_kernel() -> bool:
-    """Whether boxes can be resized by our kernel here, which is asked before any picture is there."""
+    """Whether boxes can be resized by our kernel here, which is asked before any picture is there: it is tried on one."""
     if not torch.cuda.is_available() or importlib.util.find_spec("triton") is None:
         return False
     importlib.import_module("frugalvit.data.device.crop_kernel")
-    return True
+    try:
+        agrees = kernel_agrees(torch.device("cuda"))
+    except Exception as error:  # of compilers and drivers, which have no common class
+        warnings.warn(f"crops are resized without our kernel, which fails here ({brief(error)}).", stacklevel=2)
+        return False
+    if not agrees:
+        warnings.warn("crops are resized without our kernel, which gives other bytes here.", stacklevel=2)
+    return agrees
+
+
+def kernel_agrees(device: torch.device) -> bool:
+    """Whether two small boxes, one shrunk and one enlarged, have the bytes of the definition."""
+    image_BCHW = (torch.arange(2 * 3 * 40 * 30) * 37 % 251).to(torch.uint8).view(2, 3, 40, 30)
+    boxes, target = Boxes(*torch.tensor([[2, 0], [1, 3], [37, 5], [28, 9]])), (11, 13)
+    found_BCHW = resized_boxes(
+        lying(image_BCHW.to(device)), Boxes(*(one.to(device) for one in boxes)), (40, 30), target, "bicubic"
+    )
+    down, across = taps(boxes.top_N, boxes.high_N, 40, 11, "bicubic"), taps(boxes.left_N, boxes.wide_N, 30, 13, "bicubic")
+    return torch.equal(found_BCHW.cpu(), resampled(image_BCHW, down, across))
 
 
 def lying(image_BCHW: Tensor) -> Lying:
