@@ -105,9 +105,10 @@ def headlines(rows: list[Row]) -> list[list[Row]]:
 
 def headline(same: list[Row]) -> Row:
     """A transformer in one process, over its seeds."""
-    said = "without a teacher" if same[0]["way"] == "none" else "and its teacher"
+    said = "without a teacher" if same[0]["way"] == "none" else "with its teacher"
+    name, size = same[0]["student"].split()[0], same[0]["parameters"] / 1e6
     return {
-        "what": f"a transformer of {same[0]['parameters'] / 1e6:.1f} M parameters {said}, from scratch, CIFAR-10",
+        "what": f"`{name}`, a transformer of {size:.1f} M parameters from scratch, {said}",
         "FrugalViT": summarize([row["results"]["test_top1"] for row in same]).text(2),
         "beside it": f"in {max(row['total'] for row in same):.0f} seconds of one process, compiling included",
         "details": link("headline"),
