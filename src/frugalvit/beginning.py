@@ -247,6 +247,8 @@ def initialized(training: Training, init: str, origin: str) -> list[str]:
         raise WeightsError("there is no such file or folder, and no model of that name.", path=init)
     if Path(fetched.path).suffix == ENDING:
         raise WeightsError("is a packed model, whose weights are gone. Give the run it was made of.", path=init)
+    if Path(fetched.path).suffix == ".onnx":
+        raise WeightsError("is a computation, whose weights have lost their names. Give the folder it was made of.", path=init)
     if not (origin or fetched.origin):
         raise SpecError(f"whose names does {fetched.path} have? Say --origin.", path="--init")
     with NOTICING, warnings.catch_warnings(record=True) as notices:

@@ -54,6 +54,7 @@ from frugalvit.training.switches import few_threads, settled
 from frugalvit.training.waiting import Waiting
 from frugalvit.weights.files import write_safetensors
 
+TELLING = 5  # pictures a class, from which on an accuracy tells chance from learning
 EARLY = 0.05  # of a training, in which it may well have learned nothing: the learning rate still rises
 
 
@@ -100,6 +101,8 @@ def train(
         raise SpecError("only a resumed run can be extended. Say --resume too.", path="--extend")
     if workers < 0:
         raise SpecError(f"{workers} processes. Use 0 and more.", path="--workers")
+    if not resume and Path(out).exists():
+        RunFolder(Path(out)).refuse_contents()  # before pictures are decoded
     log = [log] if isinstance(log, str) else log
     for name in log:
         check_logger(name)
@@ -248,7 +251,8 @@ def validated(training: Training, workers: int, display: Display) -> dict[str, f
             state.best = {name: value.detach().clone() for name, value in state.module.state_dict().items()}
     chance = 100 / len(source.classes)
     learned = state.step >= max(training.clock.per_epoch, EARLY * training.clock.total)
-    if found["top1"] <= 1.2 * chance and learned and not state.counters.get("warned"):
+    enough = found["pictures"] >= TELLING * len(source.classes)
+    if found["top1"] <= 1.2 * chance and learned and enough and not state.counters.get("warned"):
         state.counters["warned"] = True
         display.note(
             f"caution: validation is at chance ({found['top1']:.1f} %, chance is {chance:.1f} %). Are the labels of both "

@@ -206,7 +206,8 @@ def refuse_other_count(names: tuple[str, ...], count: int, classes: int) -> None
     if names and len(names) != count:
         raise SpecError(f"{len(names)} names for a teacher of {count} classes.", path="classes")
     if not names and count != classes:
-        raise SpecError(f"the teacher has {count} classes without names, the student {classes}. Name them.", path="classes")
+        cure = "Name them." if count > classes else "Use one that knows all of the student's."
+        raise SpecError(f"the teacher has {count} classes without names, the student {classes}. {cure}", path="classes")
 
 
 def saved(teacher: RunTeacher, taps: tuple[str, ...], parts: Iterable[type]) -> Found:

@@ -189,6 +189,26 @@ def test_a_class_may_be_called_like_a_split_and_a_check_says_so(tmp_path: Path) 
         ImageFolder().open("test", tmp_path)
 
 
+def test_a_check_counts_pictures_in_folders_inside_classes_that_have_pictures(tmp_path: Path) -> None:
+    class_folders(tmp_path, {"ant": 3, "bee": 4})
+    pictures(tmp_path / "bee" / "more" / "deep", 20)
+    report = check(tmp_path)
+    (missed,) = (one for one in report.findings if "in folders inside class folders are left out" in one.problem)
+    assert (missed.severity, missed.places, missed.problem.split()[0]) == ("warning", ("bee",), "train:")
+
+
+def test_a_check_points_to_the_table_beside_a_folder_of_pictures(tmp_path: Path) -> None:
+    class_folders(tmp_path, {"images": 4})
+    (tmp_path / "labels.csv").write_text("path,label\nimages/000.jpg,ant\n")
+    report = check(tmp_path)
+    assert (
+        found(report, "train has 1 class with pictures").cure == f"There is a table of labels: give {tmp_path / 'labels.csv'}."
+    )
+    (tmp_path / "labels.csv").write_text("path;label\nimages/000.jpg;ant\n")
+    with pytest.raises(DataError, match=r"labels\.csv:1: its columns are separated by ';'\. Use commas"):
+        LabelTable().open("train", tmp_path / "labels.csv")
+
+
 def test_a_check_says_that_pictures_lie_too_deep(tmp_path: Path) -> None:
     for first, name in enumerate(CLASSES):
         pictures(tmp_path / "train" / name / "images", 10 * first)

@@ -15,6 +15,7 @@ from tests.training.runs import TINY, Notes, tiny, trace
 
 import frugalvit
 from frugalvit.data.arrays import Arrays
+from frugalvit.errors import DataError, WeightsError
 from frugalvit.run import train
 from frugalvit.weights.files import write_safetensors
 from frugalvit.weights.load import export_weights
@@ -193,7 +194,9 @@ def test_all_of_a_new_folder_is_measured_where_that_is_asked_for(ants_and_bees: 
     trained, old, new = map(str, ants_and_bees)
     done = run("evaluate", trained, "--data", new, "--device", "cpu")
     assert "val: 3 pictures" in done.stdout
-    assert "note: 3 of 30 pictures, those that a training would hold out; `--split all` takes all of them" in done.stderr
+    assert (
+        "note: 3 of 30 pictures, those that a training would hold out of these; `--split all` takes all of them" in done.stderr
+    )
     done = run("evaluate", trained, "--data", new, "--split", "all", "--device", "cpu")
     assert "all: 30 pictures" in done.stdout and "note" not in done.stderr
     done = run("evaluate", trained, "--data", old, "--device", "cpu")
@@ -219,7 +222,56 @@ def test_all_is_refused_where_there_are_splits(ants_and_bees: tuple[Path, Path, 
     (tmp_path / "both" / "train").symlink_to(old)
     (tmp_path / "both" / "val").symlink_to(new)
     said = bad("evaluate", str(trained), "--data", str(tmp_path / "both"), "--split", "all", "--device", "cpu")
-    assert "--split.all: there is a val split. All pictures are measured where there is none; name one." in said
+    assert "DataError: --split all: there is a val split. All pictures are measured where there is none; name one." in said
+
+
+def test_pictures_of_some_classes_are_measured_by_the_names_of_these(
+    ants_and_bees: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    trained, _, new = ants_and_bees
+    whole = json.loads(good("evaluate", str(trained), "--data", str(new), "--split", "all", "--device", "cpu", "--json"))
+    (tmp_path / "later").mkdir()
+    for name in ("bee", "nothing"):
+        (tmp_path / "later" / name).symlink_to(new / "bee")
+    assert "class 0 is bee there, and ant here" in bad(
+        "evaluate", str(trained), "--data", str(tmp_path / "later"), "--split", "all", "--device", "cpu"
+    )
+    (tmp_path / "later" / "nothing").unlink()
+    done = run("evaluate", str(trained), "--data", str(tmp_path / "later"), "--split", "all", "--device", "cpu", "--json")
+    assert "note: the data has 1 of the model's 2 classes; the model still chooses among all" in done.stderr
+    found = json.loads(done.stdout)
+    assert (found["pictures"], found["top1"]) == (15, pytest.approx(whole["classes"]["bee"]["recall"]))
+
+
+def test_where_the_data_of_a_run_lay_is_told(ants_and_bees: tuple[Path, Path, Path]) -> None:
+    trained, old, _ = ants_and_bees
+    said = bad("evaluate", str(trained), "--device", "cpu")
+    assert "where is the data? Say --data PATH" in said and f"The run was trained with --data {old}." in said
+
+
+def test_a_training_that_ends_in_no_numbers_has_failed(tmp_path: Path) -> None:
+    done = run(
+        "train", "vit.digits", *QUIET, "epochs=1", "lr=1e30", "clip=none", "average=none", "--out", str(tmp_path / "run")
+    )
+    said = "the trained model answers with no numbers: train again with a lower learning rate"
+    loss = json.loads((tmp_path / "run" / "summary.json").read_text())["val_loss"]
+    assert (loss, done.returncode) == ("nan", 1) and said in done.stderr
+    assert "steps were skipped: their loss or gradient was no number; a lower learning rate helps" in done.stderr
+
+
+def test_a_folder_that_holds_a_run_is_refused_before_pictures_are_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tiny(), out=tmp_path / "run", device="cpu")
+    monkeypatch.setattr("frugalvit.run.prepare", None)
+    with pytest.raises(DataError, match="holds a run already"):
+        train(tiny(), out=tmp_path / "run", device="cpu")
+
+
+def test_an_onnx_file_begins_no_run(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"onnx")
+    with pytest.raises(WeightsError, match="is a computation, whose weights have lost their names"):
+        train(tiny(), out=tmp_path / "run", init=str(tmp_path / "model.onnx"), device="cpu")
 
 
 def test_classes_that_differ_are_told_by_their_count_or_by_the_first(

@@ -27,7 +27,7 @@ from frugalvit.cli.console import (
 )
 from frugalvit.cli.resuming import Extend, refuse_exclusive, refuse_folder_of_seeds, refuse_recipe_of_own_parts
 from frugalvit.cli.trained_first import OWN, of_one_length, of_our_training
-from frugalvit.cli.training import resumable, several, tell_cautions
+from frugalvit.cli.training import end_of_nonsense, resumable, several, tell_cautions
 from frugalvit.errors import SpecError, WeightsError, at, whole_number
 
 if TYPE_CHECKING:
@@ -151,6 +151,7 @@ def distill(
             console.print(f"{split}: student, {head} {value:.2f} %", markup=False)
     tell_cautions(done)
     console.print(f"Written to {done.path}: the student, which needs no teacher any more", markup=False)
+    end_of_nonsense(done, "the student: ")
 
 
 def of_taught(override: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Iterator
@@ -67,13 +68,18 @@ def evaluate(
     Of several heads, top-1 by each of them and by both rules of fusing them is shown as well.
     """
     from frugalvit.cli.answering import answering, fusion_of, heads_of, run_of
+    from frugalvit.data.split import Renumbered
     from frugalvit.nn.readout import RULES, fuse, word_for
     from frugalvit.training.evaluate import Framed, accuracies, measures, per_class, real_accuracy
 
     parts = own_parts(with_ or [])
     classifier, place = answering(source, head, parts, device, threads)
     pictures = split_of(run_of(source), data, split, dataset, parts)
-    if not same_classes(pictures.classes, classifier.classes):
+    if some_of(pictures.classes, classifier.classes):
+        known = f"{len(pictures.classes)} of the model's {len(classifier.classes)} classes"
+        stderr.print(f"note: the data has {known}; the model still chooses among all", markup=False)
+        pictures = Renumbered(pictures, classifier.classes)
+    elif not same_classes(pictures.classes, classifier.classes):
         raise DataError(unlike(pictures.classes, classifier.classes), path=str(data or source))
     heads, labels_N = heads_of(classifier, Framed(pictures, classifier.preprocess, place), workers)
     fusion = fusion_of(classifier)
@@ -92,6 +98,7 @@ def evaluate(
     console.print(f"{split}: {values['pictures']} pictures{skipped}{f'; head: {read}' if read else ''}")
     for name in (name for name in values if name not in ("pictures", "unreadable")):
         console.print(f"  {name:18s}{values[name]:8.3f}")
+    classes = {name: row for name, row in classes.items() if row["pictures"]}
     for name, row in sorted(classes.items(), key=lambda pair: pair[1]["recall"])[:20]:
         line = f"  {name:18s}recall {row['recall']:6.2f}  precision {row['precision']:6.2f}  n = {row['pictures']}"
         console.print(line, markup=False)
@@ -121,6 +128,11 @@ def refuse_names(source: Path) -> None:
             "and frugalvit import a folder of released weights.",
             path=str(source),
         )
+
+
+def some_of(data: tuple[str, ...], model: tuple[str, ...]) -> bool:
+    """Whether the data has some of the model's classes alone, by names that are no places."""
+    return set(data) < set(model) and not all(name.isdigit() for name in data)
 
 
 def unlike(data: tuple[str, ...], model: tuple[str, ...]) -> str:
@@ -159,12 +171,16 @@ def split_of(source: Path, data: Path | None, split: str, dataset: str, parts: l
     named, subset = dataset_of(source, data, dataset, parts)
     if data is not None:
         refuse_own_data(named, OWN_DATA)
-    place = "--split" if split == "all" else "--dataset" if dataset else ""
-    with at(place) if place else nullcontext(), naming_what_is_there(named, data, "--dataset"):
-        found = whole(named, data) if split == "all" else named.open(split, data)
+    with at("--dataset") if dataset else nullcontext(), naming_what_is_there(named, data, "--dataset"):
+        try:
+            found = whole(named, data) if split == "all" else named.open(split, data)
+        except DataError as error:
+            if data is None and (told := trained_on(source)):
+                error.problem += f" The run was trained with --data {told}."
+            raise
     picked = subset.pick(found) if isinstance(subset, FirstClasses) else found
     if split == "val" and data is not None and isinstance(found, Picked) and not learned_beside(source, picked):
-        tell_held_out(named, data, found)
+        tell_held_out(source, named, data, found)
     return picked
 
 
@@ -190,6 +206,15 @@ def dataset_of(source: Path, data: Path | None, dataset: str, parts: list[type])
     return recognized(data), None
 
 
+def trained_on(source: Path) -> str:
+    """Where the data of a run lay, by the command that began it."""
+    from frugalvit.report.files import read_json
+
+    file = source / "environment.json"
+    words = read_json(file).get("command", []) if file.exists() else []
+    return next((after for word, after in itertools.pairwise(words) if word == "--data"), "")
+
+
 def learned_beside(source: Path, val: Source) -> bool:
     """Whether the run has learned from the rest of the pictures of which these were held out."""
     from frugalvit.report.files import read_json
@@ -199,7 +224,7 @@ def learned_beside(source: Path, val: Source) -> bool:
     return known is not None and known == val.fingerprint()  # which looks at every file
 
 
-def tell_held_out(dataset: DatasetPart, data: Path, val: Source) -> None:
+def tell_held_out(source: Path, dataset: DatasetPart, data: Path, val: Source) -> None:
     """A word where a share of other pictures stands for all of them."""
     from frugalvit.data.dataset import whole
 
@@ -207,8 +232,10 @@ def tell_held_out(dataset: DatasetPart, data: Path, val: Source) -> None:
         everything = len(whole(dataset, data))
     except DataError:  # with splits of its own
         return
-    few = f"{len(val)} of {everything} pictures, those that a training would hold out"
+    few = f"{len(val)} of {everything} pictures, those that a training would hold out of these"
     stderr.print(f"note: {few}; `--split all` takes all of them", markup=False)
+    if (source / "recipe.json").exists():
+        stderr.print("note: if the run has learned from some of these pictures, they flatter it", markup=False)
 
 
 @app.command()

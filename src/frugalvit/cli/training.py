@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -119,15 +120,26 @@ def train(
     for bad in done.summary["bad_pictures"][:10]:
         stderr.print(f"could not be read, and was replaced: {bad}", markup=False)
     tell_what_is_where(done)
+    end_of_nonsense(done)
 
 
 def tell_cautions(done: Run, who: str = "") -> None:
     if skipped := done.summary["nonfinite"]:
-        stderr.print(f"caution: {who}{skipped} steps were skipped: their loss or gradient was no number", markup=False)
+        of = f"{skipped} of {done.summary['step']} steps"
+        stderr.print(
+            f"caution: {who}{of} were skipped: their loss or gradient was no number; a lower learning rate helps", markup=False
+        )
     for split in ("val", "test"):
         if missing := done.summary.get(f"{split}_unreadable"):
             which = f"{missing} {split} picture{'s' if missing > 1 else ''} cannot be read, and {split} is without"
             stderr.print(f"caution: {who}{which}; `frugalvit data check` names what is broken", markup=False)
+
+
+def end_of_nonsense(done: Run, who: str = "") -> None:
+    """A training whose model answers with no numbers has failed, whatever else is in its folder."""
+    if any(math.isnan(done.summary.get(f"{split}_loss", 0.0)) for split in ("val", "test")):
+        stderr.print(f"{who}the trained model answers with no numbers: train again with a lower learning rate", markup=False)
+        raise typer.Exit(1)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from frugalvit.data.check_folders import folder_splits
 from frugalvit.data.findings import Counts, Finding, Report, Severity, several, span
 from frugalvit.data.folder import ImageFolder
 from frugalvit.data.look import Look, look
+from frugalvit.data.own import is_table
 from frugalvit.data.recognize import recognized
 from frugalvit.data.source import SPLITS, DatasetPart, Source
 from frugalvit.data.split import NoSplit
@@ -55,7 +56,7 @@ def check(root: Path, progress: Callable[[int, int], None] | None = None) -> Rep
     except DataError as error:
         findings.append(Finding("error", f"{error.path}: {error.problem.rstrip('.')}", ""))
     looks = looked(sources, progress)
-    findings += [*about_counts(sources), *about_pictures(sources, looks), *about_copies(sources, looks)]
+    findings += [*about_counts(root, sources), *about_pictures(sources, looks), *about_copies(sources, looks)]
     readable = [one for split in looks.values() for one in split if not one.problem]
     order = {"error": 0, "warning": 1, "note": 2}
     return Report(
@@ -103,12 +104,14 @@ def counted(split: str, source: Source) -> Counts:
     return Counts(split, len(source), tuple(zip(source.classes, numbers, strict=True)))
 
 
-def about_counts(sources: dict[str, Source]) -> Iterator[Finding]:
+def about_counts(root: Path, sources: dict[str, Source]) -> Iterator[Finding]:
     if "train" not in sources:
         return
     classes = [(name, count) for name, count in counted("train", sources["train"]).classes if count]
     if len(classes) < 2:
-        yield Finding("error", f"train has {several(len(classes), 'class')} with pictures", "There must be two to tell apart.")
+        table = next((file for file in sorted(root.glob("*.csv")) if is_table(file)), None) if root.is_dir() else None
+        cure = "There must be two to tell apart." if table is None else f"There is a table of labels: give {table}."
+        yield Finding("error", f"train has {several(len(classes), 'class')} with pictures", cure)
         return
     few = tuple(f"{name} {count}" for name, count in classes if count < FEW)
     if few:

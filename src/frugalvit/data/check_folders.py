@@ -67,6 +67,11 @@ def about_classes(split: str, folder: Path, own: dict[str, list[str]], classes: 
     if deep:
         problem = f"{split}: no pictures directly in class folders"
         yield Finding("error", problem, "They must lie there, not in folders inside.", deep)
+    inside = {name: below(folder / name) for name, pictures in own.items() if pictures}
+    if missed := sum(inside.values()):
+        problem = f"{split}: {missed} pictures in folders inside class folders are left out"
+        places = tuple(name for name, count in inside.items() if count)
+        yield Finding("warning", problem, "Move them up, into the class folders.", places)
     empty = tuple(name for name, pictures in own.items() if not pictures and name not in deep)
     if empty:
         yield Finding("error", f"{split}: class folders without pictures", "Fill or remove them.", empty)
@@ -74,3 +79,8 @@ def about_classes(split: str, folder: Path, own: dict[str, list[str]], classes: 
     if absent:
         problem = f"{split}: classes of other splits have no folder here"
         yield Finding("error", problem, "Give every split the same class folders.", absent)
+
+
+def below(folder: Path) -> int:
+    """Pictures in the folders of a folder, however deep."""
+    return sum(len(pictures_in(folder / name)) + below(folder / name) for name in folders_in(folder))

@@ -67,5 +67,7 @@ def whole(dataset: DatasetPart, root: Path | None) -> Source:
     for split in ("val", "test"):
         with contextlib.suppress(NoSplit):
             undivided.open(split, root)
-            raise DataError(f"there is a {split} split. All pictures are measured where there is none; name one.", path="all")
+            raise DataError(
+                f"there is a {split} split. All pictures are measured where there is none; name one.", path="--split all"
+            )
     return undivided.open("train", root)

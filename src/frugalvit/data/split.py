@@ -43,6 +43,27 @@ class Picked:
         return digest.hexdigest()
 
 
+class Renumbered:
+    """A source whose classes are some of `classes`, by name: its labels are their places there."""
+
+    def __init__(self, source: Source, classes: Sequence[str]):
+        self.source = source
+        self.classes = tuple(classes)
+        self.labels = np.array([self.classes.index(name) for name in source.classes])[source.labels]
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def picture(self, index: int) -> Pillow.Image:
+        return self.source.picture(index)
+
+    def name(self, index: int) -> str:
+        return self.source.name(index)
+
+    def fingerprint(self) -> str:
+        return self.source.fingerprint()
+
+
 def refuse_impossible_share(share: float, field: str) -> None:
     if not 0 <= share < 1:
         raise SpecError(f"a share of {share}. Use 0 or more, and less than 1.", path=field)

@@ -95,6 +95,8 @@ def found_columns(header: list[str], file: Path) -> dict[str, int]:
         there = [names.index(word) for word in spellings if word in names]
         if there:
             found[column] = there[0]
+        elif column != "split" and len(header) == 1 and ";" in header[0]:
+            raise DataError("its columns are separated by ';'. Use commas.", path=f"{file}:1")
         elif column != "split":
             raise DataError(
                 f"no column {' or '.join(spellings)} in its header ({', '.join(header) or 'empty'}). Expected {LAYOUT}.",

@@ -11,18 +11,22 @@ from PIL.Image import Image as PillowImage
 from torch import Tensor
 
 from frugalvit.data.preprocess import Preprocess
-from frugalvit.deploy.classifier import Picture, Prediction, named, predicted, weights_file
+from frugalvit.deploy.classifier import Picture, Prediction, named, predicted
 from frugalvit.deploy.export import package, read_description
+from frugalvit.errors import WeightsError
 
 
 class ExportedClassifier:
     """By onnxruntime on the CPU. The head or the rule that it answers by was chosen when it was exported."""
 
     def __init__(self, path: Path):
-        told = read_description(path) if path.is_file() else None
+        if not path.is_file():
+            raise WeightsError("there is no such file.", path=str(path))
+        told = read_description(path)
         if told is None:
-            weights_file(path)  # says what is missing, or what else such a file is for
-        assert told is not None
+            problem = "does not say how its pictures are made, and files of `frugalvit export` alone predict and are measured."
+            cure = "It can teach: distill --teacher FILE teaching.teacher.mean=... teaching.teacher.std=..."
+            raise WeightsError(f"{problem} {cure}", path=str(path))
         made = told["preprocess"]
         self.preprocess = Preprocess(**made | {name: tuple(made[name]) for name in ("mean", "std")})
         self.classes: tuple[str, ...] = tuple(told["classes"])
