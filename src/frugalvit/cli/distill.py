@@ -142,6 +142,7 @@ def distill(
     if as_json:
         found: dict[str, Any] = {"out": str(out), "student": plain(done.summary)}
         print(json.dumps(found | ({"teacher": plain(first.summary)} if first is not None else {})))
+        end_of_nonsense(done)
         return
     tell_teacher(first)
     for split in ("val", "test"):
@@ -151,7 +152,7 @@ def distill(
             console.print(f"{split}: student, {head} {value:.2f} %", markup=False)
     tell_cautions(done)
     console.print(f"Written to {done.path}: the student, which needs no teacher any more", markup=False)
-    end_of_nonsense(done, "the student: ")
+    end_of_nonsense(done)
 
 
 def of_taught(override: str) -> bool:

@@ -112,6 +112,7 @@ def train(
         )
     if as_json:
         print(json.dumps({"out": str(out), **plain(done.summary)}))
+        end_of_nonsense(done)
         return
     for split in ("val", "test"):
         if f"{split}_top1" in done.summary:
@@ -135,10 +136,13 @@ def tell_cautions(done: Run, who: str = "") -> None:
             stderr.print(f"caution: {who}{which}; `frugalvit data check` names what is broken", markup=False)
 
 
-def end_of_nonsense(done: Run, who: str = "") -> None:
-    """A training whose model answers with no numbers has failed, whatever else is in its folder."""
-    if any(math.isnan(done.summary.get(f"{split}_loss", 0.0)) for split in ("val", "test")):
-        stderr.print(f"{who}the trained model answers with no numbers: train again with a lower learning rate", markup=False)
+def end_of_nonsense(*runs: Run) -> None:
+    """Trainings whose models answer with no numbers have failed, whatever else is in their folders."""
+    failed = [run for run in runs if any(math.isnan(run.summary.get(f"{split}_loss", 0.0)) for split in ("val", "test"))]
+    for run in failed:
+        said = "the trained model answers with no numbers: train again with a lower learning rate"
+        stderr.print(f"{run.path}: {said}", markup=False)
+    if failed:
         raise typer.Exit(1)
 
 
@@ -193,12 +197,14 @@ def several(
     found = summaries(runs)
     if as_json:
         print(json.dumps({"out": str(out), "seeds": numbers, **plain(described(runs))}))
+        end_of_nonsense(*runs)
         return
     for run in runs:
         tell_cautions(run, f"{run.path.name}: ")
     for name, one in found.items():
         console.print(f"{name:24s}{one.text(2 if 'loss' not in name else 4)}", markup=False)
     console.print(f"Written to {out}: a run folder a seed, and seeds.json", markup=False)
+    end_of_nonsense(*runs)
 
 
 @data_app.command("check")
