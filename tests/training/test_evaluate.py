@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from frugalvit.cli.evaluating import same_classes
+from frugalvit.cli.pictures import same_classes
 from frugalvit.data.arrays import Arrays
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.deploy.adopt import imagenet_names

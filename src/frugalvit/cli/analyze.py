@@ -24,7 +24,7 @@ from frugalvit.cli.console import (
     refuse_existing,
     stderr,
 )
-from frugalvit.cli.evaluating import same_classes, split_of
+from frugalvit.cli.pictures import same_classes, split_of
 from frugalvit.cli.teachers import TEACHER, refuse_recipes, saved_paths, teachers_of
 from frugalvit.errors import SpecError, WeightsError, at
 

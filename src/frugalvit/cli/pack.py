@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from frugalvit.cli.console import AsJson, DataPath, DatasetName, Split, With, app, console, own_parts, stderr
-from frugalvit.cli.evaluating import Head, loaded, split_of
+from frugalvit.cli.evaluating import Head, loaded
+from frugalvit.cli.pictures import split_of
 from frugalvit.errors import DataError, SpecError
 
 if TYPE_CHECKING:
