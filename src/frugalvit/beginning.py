@@ -1,18 +1,16 @@
-"""How a training begins: its data, its description and its first weights."""
+"""How a training begins: its data, its teacher, its description, and where it goes on."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from torch import nn
 
-from frugalvit.cautions import cautions, other_colors
+from frugalvit.cautions import cautions
 from frugalvit.data.dataset import opened_splits
 from frugalvit.data.digits import Digits
 from frugalvit.data.files import refuse_other_classes
@@ -20,8 +18,7 @@ from frugalvit.data.mistaken import naming_what_is_there
 from frugalvit.data.source import SPLITS, Source
 from frugalvit.data.split import NoSplit
 from frugalvit.data.subset import FirstClasses
-from frugalvit.deploy.packed_file import ENDING
-from frugalvit.errors import NOTICING, DataError, SpecError, WeightsError, at
+from frugalvit.errors import DataError, SpecError, at
 from frugalvit.recipes.find import BESIDE
 from frugalvit.report.progress import Display
 from frugalvit.report.record import RunFolder
@@ -35,10 +32,6 @@ from frugalvit.training.schedule import Clock
 from frugalvit.training.state import latest, refuse_damaged
 from frugalvit.training.teacher import Teacher
 from frugalvit.training.teacher_check import check_teacher
-from frugalvit.weights.fetch import fetch
-from frugalvit.weights.load import load_weights
-
-FRESH = "none"  # of --init: no weights, though the run that is repeated began from some
 
 
 def opened(recipe: Recipe, data: str | Path | Mapping[str, Source] | None) -> dict[str, Source]:
@@ -181,82 +174,6 @@ def as_saved(out: Path, described: dict[str, Any]) -> dict[str, Any]:
         return described  # with parts of one's own, or damaged: compared as it is
     whole |= {"path": saved.get("path", "plain"), "duration": described["duration"]}  # of another length is told elsewhere
     return saved | {"duration": described["duration"]} if whole == described else described
-
-
-class Begun(NamedTuple):
-    """The weights that a run began from, and whose names they have where that had to be said."""
-
-    init: str
-    origin: str
-
-
-class Start(NamedTuple):
-    """What a training begins from: as `--init` and `--origin` say it, and what of that its recipe.json holds."""
-
-    init: str
-    origin: str
-    kept: dict[str, str]
-
-
-def start_of(init: str | Begun, origin: str, out: Path, resume: bool) -> Start:
-    """A run that is there already keeps what it began from. `init` is Begun where another run is repeated."""
-    here = begun_from(out) if resume else None
-    if here is None:
-        here = init if isinstance(init, Begun) else Begun("" if init == FRESH else init, origin)
-        return Start(here.init, origin or here.origin, told(here.init, origin or here.origin))
-    given = "" if isinstance(init, Begun) or init == FRESH else init
-    return Start(given or here.init, origin or here.origin, told(given or here.init, here.origin))
-
-
-def told(init: str, origin: str) -> dict[str, str]:
-    """Runs of older versions do not tell the origin."""
-    return {name: text for name, text in (("init", init), ("origin", origin)) if text}
-
-
-def repeated(init: str, name: str) -> str | Begun:
-    """What `--init` says; without it, what the run began from whose recipe is trained again."""
-    return init or begun_from(Path(name)) or ""
-
-
-def begun_from(run: Path) -> Begun | None:
-    """What a run (its folder, or its recipe.json) began from, so that resuming or repeating it need not name it again."""
-    folder = run.parent if run.name == "recipe.json" else run
-    if not (folder / "recipe.json").exists():
-        return None
-    saved = RunFolder(folder).recipe()
-    return Begun(str(saved.get("init", "")), str(saved.get("origin", "")))
-
-
-@contextmanager
-def naming_repeated(init: str, repeats: bool) -> Iterator[None]:
-    """Where weights are not there that nobody named but the run that is repeated: who did, and how to go without."""
-    try:
-        yield
-    except WeightsError as error:
-        if repeats:
-            error.problem += f" The run that is repeated began from {init}; --init none begins without."
-        raise
-
-
-def initialized(training: Training, init: str, origin: str) -> list[str]:
-    """Start from given weights, if there are any, and return what there is to say of them. Before a folder is made."""
-    if not init:
-        return []
-    fetched = fetch(init)
-    if not Path(fetched.path).exists():
-        raise WeightsError("there is no such file or folder, and no model of that name.", path=init)
-    if Path(fetched.path).suffix == ENDING:
-        raise WeightsError("is a packed model, whose weights are gone. Give the run it was made of.", path=init)
-    if Path(fetched.path).suffix == ".onnx":
-        raise WeightsError("is a computation, whose weights have lost their names. Give the folder it was made of.", path=init)
-    if not (origin or fetched.origin):
-        raise SpecError(f"whose names does {fetched.path} have? Say --origin.", path="--init")
-    with NOTICING, warnings.catch_warnings(record=True) as notices:
-        warnings.simplefilter("always")
-        load_weights(training.state.module, fetched.path, origin or fetched.origin)
-    if training.state.average is not None:
-        training.state.average.load(training.state.module.state_dict())
-    return [*other_colors(training.preprocess, fetched.released), *(str(notice.message) for notice in notices)]
 
 
 def lengthen(out: Path, training: Training, described: Mapping[str, Any], where: Mapping[str, Any], display: Display) -> None:

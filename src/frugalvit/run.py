@@ -13,18 +13,14 @@ import torch
 from torch import nn
 
 from frugalvit.beginning import (
-    Begun,
     as_saved,
     begin,
     checked_teacher,
     description,
-    initialized,
     lengthen,
-    naming_repeated,
     opened,
     opened_teacher,
     same_path,
-    start_of,
 )
 from frugalvit.cautions import start_cautions
 from frugalvit.data.source import Source
@@ -40,6 +36,7 @@ from frugalvit.report.loggers import check_logger, logger_named
 from frugalvit.report.progress import Display, Silent
 from frugalvit.report.record import RunFolder
 from frugalvit.spec import encode
+from frugalvit.starting import Begun, initialized, naming_repeated, start_of
 from frugalvit.stopping import Stopping, listening
 from frugalvit.teaching import Given
 from frugalvit.training import loop

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from frugalvit.beginning import Begun, opened
+from frugalvit.beginning import opened
 from frugalvit.data.source import Source
 from frugalvit.errors import DataError, FrugalError, SpecError
 from frugalvit.report.files import write_json
@@ -22,6 +22,7 @@ from frugalvit.report.progress import Display, Silent
 from frugalvit.report.record import AnotherLength
 from frugalvit.report.statistics import Summary, summarize
 from frugalvit.run import Run, train
+from frugalvit.starting import Begun
 from frugalvit.stopping import interrupt, together
 from frugalvit.teaching import Given
 from frugalvit.training.devices import place_for

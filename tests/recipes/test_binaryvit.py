@@ -10,7 +10,7 @@ import pytest
 import torch
 from benchmarks.binary_ladder import TWINS
 
-from frugalvit.beginning import initialized, opened
+from frugalvit.beginning import opened
 from frugalvit.data.augment import Augment, Flip, ResizedCrop
 from frugalvit.data.mix import NoMix
 from frugalvit.errors import SpecError
@@ -24,6 +24,7 @@ from frugalvit.recipes.binaryvit import Rung, cifar10, cifar10_reactnet, digits,
 from frugalvit.recipes.find import recipe
 from frugalvit.run import train
 from frugalvit.spec import swap
+from frugalvit.starting import initialized
 from frugalvit.training.devices import place_for
 from frugalvit.training.duration import Epochs
 from frugalvit.training.optimizer import AdamW, peak_lr
