@@ -3,12 +3,14 @@
     python benchmarks/headline.py --data CIFAR --way none [--val] [--passes 200] [--seed 0] [--out docs/results]
     python benchmarks/headline.py --data CIFAR --way hard [--val] [--passes 100] [--teacher-passes 80] [--seed 0]
     python benchmarks/headline.py --data CIFAR --way soft --override 'objective.terms[1].how.temperature=1' ...
+    python benchmarks/headline.py --data CIFAR --way soft --val --teacher-run RUN ...
 
 CIFAR is a folder of arrays (train_images.npy, test_images.npy, ...). The clock is that of the process: it starts with Python
 and counts imports, opening, compiling (from an empty cache), all training, the teacher's too, and the measurement. With
 `--val`, 45,000 training pictures are learned from and the 5,000 others measured: for choosing. Without, all 50,000 are learned
-from, and the finished student reads the test pictures, once; so does its teacher, when the clock has stopped. Rows of earlier
-calls stay.
+from, and the finished student reads the test pictures, once; so does its teacher, when the clock has stopped. With `--val`, a
+finished run of the same teacher may teach (`--teacher-run`), so that several ways are chosen from without training it again
+for each. Rows of earlier calls stay.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ import frugalvit
 from frugalvit.assign import override
 from frugalvit.beginning import opened
 from frugalvit.cli.distill import of_taught
+from frugalvit.errors import SpecError
 from frugalvit.measure.latency import device_name
 from frugalvit.nn.architecture import Architecture
 from frugalvit.recipes.teach import taught
@@ -99,6 +102,19 @@ def trained(recipe: Recipe, out: Path, splits: set[str], arguments: argparse.Nam
     return Trained(run, {name: len(source) for name, source in data.items()}, seconds, split.images_per_second, notes)
 
 
+def refuse_another(run: Path, recipe: Recipe) -> None:
+    """A run that is not of that training: the page would name another teacher."""
+    found = frugalvit.recipe(str(run))
+    same = replace(recipe, model=replace(recipe.model, classes=found.model.classes))
+    for name in ("model", "data", "objective", "optimizer", "schedule", "duration", "batch"):
+        if getattr(found, name) != getattr(same, name):
+            raise SpecError(
+                f"{run} has another {name} than --teacher, --teacher-override and --teacher-passes say. Say what it was "
+                "trained with, or train it here.",
+                path="--teacher-run",
+            )
+
+
 def top1_of(run: Run, recipe: Recipe, split: str, arguments: argparse.Namespace) -> float:
     """Of a finished run, in percent."""
     classifier, place = frugalvit.load(run.path), place_for(arguments.device, recipe.precision)
@@ -113,8 +129,9 @@ def measured(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         arguments.student, [word for word in arguments.override if word not in about], arguments.passes, arguments
     )
     alone = arguments.way == "none"
+    before = arguments.teacher_run
     if not alone:
-        student = taught(student, Teaching(RunTeacher(str(folder / "teacher"))), arguments.way)
+        student = taught(student, Teaching(RunTeacher(str(before or folder / "teacher"))), arguments.way)
     student = override(student, *about)
     parameters = parameters_of(replace(student.model, classes=10))
     if parameters > PARAMETERS:
@@ -122,6 +139,9 @@ def measured(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     done: dict[str, Trained] = {}
     if not alone:
         teacher = recipe_of(arguments.teacher, arguments.teacher_override, arguments.teacher_passes, arguments)
+        if before is not None:
+            refuse_another(before, teacher)
+    if not alone and before is None:
         done["teacher"] = trained(teacher, folder / "teacher", {"train", "val"}, arguments)
         torch.cuda.empty_cache()
     done["student"] = trained(student, folder / "student", {"train", split}, arguments)
@@ -131,10 +151,13 @@ def measured(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     seconds["between"] = total - sum(seconds.values())
     row: dict[str, Any] = {"split": split, "seed": arguments.seed, "teacher": "none", "teacher_passes": 0}
     if not alone:
-        first = done["teacher"].run
         row |= {"teacher": " ".join([arguments.teacher, *arguments.teacher_override])}
-        row |= {"teacher_passes": arguments.teacher_passes}
-        row["teacher_top1"] = first.summary["val_top1"] if arguments.val else top1_of(first, teacher, "test", arguments)
+        row |= {"teacher_passes": arguments.teacher_passes, "teacher_trained": "here" if before is None else "before"}
+        if before is not None:
+            row["teacher_top1"] = RunFolder(before).results()["val_top1"]
+        else:
+            first = done["teacher"].run
+            row["teacher_top1"] = first.summary["val_top1"] if arguments.val else top1_of(first, teacher, "test", arguments)
     results = done["student"].run.summary
     return row | {
         "student": " ".join([arguments.student, *arguments.override]),
@@ -181,7 +204,7 @@ def page(rows: list[dict[str, Any]]) -> str:
         "those of the whole process on one device, from the start of Python on, compiling from an empty cache included. Rows "
         "with `val` are measured on training pictures that were held out; rows with `test` learned from all training pictures, "
         "and the finished student has read the test pictures once. No test-time augmentation. At once: how many such processes "
-        "shared the device, which makes each of them longer.",
+        "shared the device, which makes each of them longer. A teacher trained before is not in the seconds.",
     ]
     alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
@@ -220,8 +243,10 @@ def page(rows: list[dict[str, Any]]) -> str:
 def said_of(row: dict[str, Any]) -> tuple[str, str]:
     """Student and teacher, for people."""
     student = f"`{row['student']}`, {row['passes']} passes"
-    alone = row["way"] == "none"
-    return student, "none" if alone else f"`{row['teacher']}`, {row['teacher_passes']} passes, {row['way']}"
+    if row["way"] == "none":
+        return student, "none"
+    when = ", trained before" if row.get("teacher_trained") == "before" else ""
+    return student, f"`{row['teacher']}`, {row['teacher_passes']} passes{when}, {row['way']}"
 
 
 def main() -> None:
@@ -234,6 +259,7 @@ def main() -> None:
     parser.add_argument("--teacher", default="convnet.cifar10")
     parser.add_argument("--teacher-override", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--teacher-passes", type=int, default=80)
+    parser.add_argument("--teacher-run", type=Path, metavar="RUN", help="a finished run of that teacher, with --val alone")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="the limit")
     parser.add_argument("--together", type=int, default=1, metavar="N", help="such processes at once here, for the table")
@@ -245,6 +271,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if min(arguments.passes, arguments.teacher_passes) < 1:
         parser.error("--passes and --teacher-passes are 1 or more.")
+    if arguments.teacher_run is not None and (not arguments.val or arguments.way == "none"):
+        parser.error("--teacher-run is for choosing a way: say --val too, and a --way. On test each trains its own.")
     if arguments.runs is not None and arguments.runs.exists() and any(arguments.runs.iterdir()):
         parser.error(f"--runs {arguments.runs}: there is something in it. Name an empty folder, or one that is not there.")
     with tempfile.TemporaryDirectory() as folder:

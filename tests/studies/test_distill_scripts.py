@@ -14,7 +14,7 @@ import pytest
 from benchmarks import distill_table, headline, search_teacher
 
 import frugalvit
-from frugalvit.errors import DataError
+from frugalvit.errors import DataError, SpecError
 from frugalvit.report.files import read_json
 from frugalvit.report.statistics import summarize
 
@@ -186,6 +186,26 @@ def test_the_headline_reads_the_test_pictures_once_and_only_without_val(
     assert test["parameters"] == frugalvit.cost(plain).parameters + 2 * 8 + 90  # a token, its position and its head
     page = (tmp_path / "headline.md").read_text()
     assert "of 1: too long | 2 |" in page and page in capsys.readouterr().out
+
+
+def test_ways_may_be_chosen_by_one_teacher_that_was_trained_before(
+    cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--data", cifar, "--out", tmp_path, *given("--override", STUDENT), "--passes", "1", "--teacher-passes", "3"]
+    words += ["--way", "hard", *given("--teacher-override", TEACHER), "--seconds", "1e6"]
+    called(headline, monkeypatch, *words, "--val", "--runs", tmp_path / "runs")
+    again = [*words, "--teacher-run", tmp_path / "runs" / "teacher"]
+    with pytest.raises(SystemExit):
+        called(headline, monkeypatch, *again)
+    assert "--teacher-run is for choosing" in capsys.readouterr().err
+    with pytest.raises(SpecError, match="has another optimizer than"):
+        called(headline, monkeypatch, *again, "--val", "--teacher-override", "lr=0.5")
+    called(headline, monkeypatch, *again, "--val", "--override", "seed=0", "--way", "soft")
+    here, before = rows(tmp_path / "headline.json")
+    assert (here["teacher_trained"], before["teacher_trained"]) == ("here", "before")
+    assert before["teacher_top1"] == here["teacher_top1"] and set(before["pictures"]) == {"student"}
+    assert not [name for name in before["seconds"] if name.startswith("teacher")]
+    assert "3 passes, trained before, soft" in (tmp_path / "headline.md").read_text()
 
 
 def test_a_headline_without_a_teacher_is_averaged_over_seeds(
