@@ -26,6 +26,7 @@ import argparse
 import json
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -43,6 +44,7 @@ from frugalvit.data.source import Source
 from frugalvit.measure.latency import device_name
 from frugalvit.nn.attention import MultiHead
 from frugalvit.nn.mlp import TwoLayers
+from frugalvit.nn.network import Network
 from frugalvit.nn.projection import Together
 from frugalvit.nn.shape import Image
 from frugalvit.report.environment import short_commit
@@ -121,33 +123,64 @@ def without_kernels(module: nn.Module) -> None:
             part.summed = False
 
 
-def model_losses(name: str, batch: int, way: Way, source: Arrays, place: Place, steps: int, noise: float) -> list[float]:
-    """Of a model by name, whose pictures come in turn, under noise that is new in every step."""
-    device = place.device
-    module = frugalvit.model(name, classes=CLASSES, drop_path=0.1).build(seed=SEED).to(device).train()
-    module.stream = place.stream
-    if not way.kernels:
-        without_kernels(module)
-    forward = torch.compile(module) if way.compiled else module
-    optimizer = torch.optim.AdamW(module.parameters(), lr=RATE, weight_decay=0.05, fused=True)
-    image_NCHW = torch.from_numpy(source.images).permute(0, 3, 1, 2).contiguous().to(device)
-    label_N = torch.from_numpy(source.labels).to(device)
+@dataclass(frozen=True)
+class Noisy:
+    """Pictures on the device, in turn, under noise that is new in every step."""
+
+    image_NCHW: Tensor
+    label_N: Tensor
+    noise: float
+
+    @classmethod
+    def of(cls, source: Arrays, noise: float, device: torch.device) -> Noisy:
+        image_NCHW = torch.from_numpy(source.images).permute(0, 3, 1, 2).contiguous().to(device)
+        return cls(image_NCHW, torch.from_numpy(source.labels).to(device), noise)
+
+    def __call__(self, step: int, batch: int) -> tuple[Tensor, Tensor]:
+        device, channels = self.image_NCHW.device, self.image_NCHW.shape[1]
+        index_B = (torch.arange(batch, device=device) + step * batch) % len(self.label_N)
+        image_BCHW = normalize(self.image_NCHW[index_B], (0.5,) * channels, (0.25,) * channels)
+        draw = torch_generator(device, SEED, step, Stream.AUGMENT)
+        return image_BCHW + self.noise * torch.randn(image_BCHW.shape, generator=draw, device=device), self.label_N[index_B]
+
+
+@dataclass(frozen=True)
+class ByName:
+    """A model by name, computed in a way; every one of that name begins with the same weights."""
+
+    module: Network
+    forward: Callable[..., dict[str, Tensor]]
+    place: Place
+
+    @classmethod
+    def build(cls, name: str, way: Way, place: Place) -> ByName:
+        module = frugalvit.model(name, classes=CLASSES, drop_path=0.1).build(seed=SEED).to(place.device).train()
+        module.stream = place.stream
+        if not way.kernels:
+            without_kernels(module)
+        return cls(module, torch.compile(module) if way.compiled else module, place)
+
+    def loss(self, pictures: Noisy, step: int, batch: int) -> Tensor:
+        """With the gradients of all parameters in their place."""
+        image_BCHW, label_B = pictures(step, batch)
+        draws_RB = self.module.random_draws(batch, torch_generator(self.place.device, SEED, step, Stream.DEPTH))
+        with self.place.autocast():
+            loss = cross_entropy(self.forward(image_BCHW, draws_RB)["class"], label_B, label_smoothing=0.1)
+        loss.backward()
+        return loss.detach()
+
+
+def model_losses(model: ByName, pictures: Noisy, batch: int, steps: int) -> list[float]:
+    """Of a model by name that is trained from where it is."""
+    optimizer = torch.optim.AdamW(model.module.parameters(), lr=RATE, weight_decay=0.05, fused=True)
     schedule, clock = Constant(Steps(round(WARMUP * steps))), Clock(steps, steps)
     losses: list[Tensor] = []
     for step in range(steps):
         for group in optimizer.param_groups:
             group["lr"] = schedule.lr(step, RATE, clock)
-        index_B = (torch.arange(batch, device=device) + step * batch) % len(label_N)
-        image_BCHW = normalize(image_NCHW[index_B], (0.5,) * image_NCHW.shape[1], (0.25,) * image_NCHW.shape[1])
-        draw = torch_generator(device, SEED, step, Stream.AUGMENT)
-        image_BCHW = image_BCHW + noise * torch.randn(image_BCHW.shape, generator=draw, device=device)
-        draws_RB = module.random_draws(batch, torch_generator(device, SEED, step, Stream.DEPTH))
-        with place.autocast():
-            loss = cross_entropy(forward(image_BCHW, draws_RB)["class"], label_N[index_B], label_smoothing=0.1)
-        loss.backward()
+        losses.append(model.loss(pictures, step, batch))
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        losses.append(loss.detach())
     return torch.stack(losses).tolist()
 
 
@@ -188,7 +221,7 @@ def losses_of(
     if ":" in model:
         family, add = model.split(":")
         return recipe_losses(family, add, batch, way, source, place, steps)
-    return model_losses(model, batch, way, source, place, steps, arguments.noise)
+    return model_losses(ByName.build(model, way, place), Noisy.of(source, arguments.noise, device), batch, steps)
 
 
 # ------------------------------------------------------------------------------------------------ the comparison

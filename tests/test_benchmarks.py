@@ -17,6 +17,7 @@ import pytest
 import torch
 from benchmarks import (
     gpu_bits,
+    gradient_agreement,
     inference_throughput,
     loss_agreement,
     photo_paths,
@@ -139,6 +140,32 @@ def test_the_verdict_is_the_distance_in_units_of_that_of_fp32() -> None:
     assert [yardstick[name] for name in ("mean", "median", "largest", "ratio", "median_ratio")] == [0.25, 0.25, 0.5, 1.0, 1.0]
     assert [kernels[name] for name in ("mean", "median", "largest", "ratio", "median_ratio")] == [0.5, 0.5, 0.75, 2.0, 2.0]
     assert (found["graph", "plain"]["ratio"], found["graph", "kernels"]["ratio"]) == (2.0, 0.0)
+
+
+def test_gradients_are_compared_with_those_of_fp32_at_the_start_and_later(
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("small_vit_32:3", "--steps", "3", "--pictures", "8", "--batches", "2", "--ways", "kernels,stream,graph")
+    (row,) = written(gradient_agreement, out, monkeypatch, *words)
+    assert list(row["distances"]) == ["start", "after 3 steps"]
+    for of in row["distances"].values():
+        assert list(of) == ["plain", "stream"]
+        for way in ("plain", "stream"):
+            assert 0 < of[way]["bias"] <= 1.5 * of[way]["error"] < 0.1
+    page = (out / "gradient_agreement.md").read_text()
+    assert page in capsys.readouterr().out and "| small_vit_32 | start | plain |" in page and "| fp32 |" not in page
+    with pytest.raises(SystemExit):
+        written(gradient_agreement, out, monkeypatch, "vit:none:128")
+
+
+def test_rounding_cancels_in_the_mean_of_gradients_and_a_mistake_does_not() -> None:
+    right = [torch.randn(4000, generator=torch.Generator().manual_seed(seed)) for seed in range(16)]
+    noise = [0.01 * torch.randn(4000, generator=torch.Generator().manual_seed(100 + seed)) for seed in range(16)]
+    shared = torch.randn(4000, generator=torch.Generator().manual_seed(7))
+    rounded = gradient_agreement.distances([one + other for one, other in zip(right, noise, strict=True)], right)
+    wrong = gradient_agreement.distances([one + 0.01 * shared for one in right], right)
+    assert rounded["error"] == pytest.approx(0.01, rel=0.05) and wrong["error"] == pytest.approx(0.01, rel=0.05)
+    assert rounded["bias"] == pytest.approx(0.01, rel=0.1) and wrong["bias"] == pytest.approx(0.04, rel=0.1)
 
 
 def test_the_plain_way_has_no_kernel_of_ours() -> None:

@@ -277,7 +277,7 @@ def test_a_gpu_decodes_and_crops_as_the_host_to_a_few_levels(tmp_path: Path) -> 
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("words", [("path=decoded",), ("path=kept", "data.store=Stored(200)")], ids=["decoded", "kept"])
+@pytest.mark.parametrize("words", [("path=decoded",), ("path=kept", "data.store=Stored(150)")], ids=["decoded", "kept"])
 def test_a_training_on_photographs_is_captured_and_goes_on_where_it_was(tmp_path: Path, words: tuple[str, ...]) -> None:
     root = photographs(tmp_path / "photos", [(400, 300), (330, 500), (64, 64)])
     made = a_recipe(*words, "save=Steps(3)", "deterministic=true")
