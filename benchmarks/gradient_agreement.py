@@ -28,10 +28,10 @@ from frugalvit.report.environment import short_commit
 from frugalvit.report.table import as_markdown
 from frugalvit.training.devices import Place, place_for
 from kept import Kept
-from loss_agreement import WAYS, ByName, Noisy, model_losses, pictures_for, ways_named
+from loss_agreement import NUDGES, WAYS, ByName, Noisy, model_losses, pictures_for, ways_named
 from script import started
 
-DEFAULT = ["deit_tiny_patch16_224:64", "deit_small_patch16_224:64"]
+DEFAULT = ["deit_tiny_patch16_224:256", "deit_small_patch16_224:128"]
 FIRST = 1_000_000  # the number of the first batch, none of the training's
 
 
@@ -60,7 +60,7 @@ def compare(item: str, arguments: argparse.Namespace, device: torch.device) -> d
     weights[f"after {arguments.steps} steps"] = trained.module.state_dict()
     found: dict[str, dict[str, list[Tensor]]] = {where: {} for where in weights}
     asked = ("fp32", "plain", *arguments.ways)
-    idle = {"again"} if device.type == "cuda" else {"again", "kernels"}  # plain itself
+    idle = {"again", *NUDGES} | (set() if device.type == "cuda" else {"kernels"})  # plain itself
     ways = [way for way in WAYS if way in asked and way not in idle and not WAYS[way].captured]
     for way in ways:
         torch._dynamo.reset()

@@ -10,7 +10,9 @@ else on synthetic pictures. The ways:
 
 - plain: autocast to bf16, none of our Triton kernels, nothing compiled. What the others are compared with;
 - again: plain a second time, for sums whose order the device does not keep;
-- fp32: the same without autocast and TF32. Its distance from plain is what bf16 does, and the yardstick of all others;
+- fp32: the same without autocast and TF32. Its distance from plain is what bf16 does, and a yardstick of all others;
+- nudged_1, nudged_2, nudged_3: plain from weights that were moved at random by no more than rounding them to bf16 may move
+  them. How far these go from plain is how far a training throws what bf16 cannot tell apart: the other yardstick;
 - kernels: as plain with our kernels, which is what runs by default;
 - compiled: that by torch.compile;
 - stream, compiled_stream: these two with bf16 between blocks too (precision=bf16_stream);
@@ -73,12 +75,16 @@ class Way:
     kernels: bool = True
     compiled: bool = False
     captured: bool = False
+    nudge: int = 0  # which nudge the weights get, if any
 
 
+NUDGES = ("nudged_1", "nudged_2", "nudged_3")
+NUDGE = 2.0**-9  # of a weight: between a quarter and a half of the way to the next number of bf16
 WAYS = {
     "plain": Way(kernels=False),
     "again": Way(kernels=False),
     "fp32": Way("fp32", kernels=False),
+    **{name: Way(kernels=False, nudge=number) for number, name in enumerate(NUDGES, 1)},
     "kernels": Way(),
     "compiled": Way(compiled=True),
     "stream": Way("bf16_stream"),
@@ -123,6 +129,14 @@ def without_kernels(module: nn.Module) -> None:
             part.summed = False
 
 
+def nudge(module: nn.Module, number: int) -> None:
+    """Every weight, by a factor between 1 - NUDGE and 1 + NUDGE."""
+    draw = torch.Generator().manual_seed(number)
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight *= 1 + NUDGE * (2 * torch.rand(weight.shape, generator=draw) - 1).to(weight.device)
+
+
 @dataclass(frozen=True)
 class Noisy:
     """Pictures on the device, in turn, under noise that is new in every step."""
@@ -158,6 +172,8 @@ class ByName:
         module.stream = place.stream
         if not way.kernels:
             without_kernels(module)
+        if way.nudge:
+            nudge(module, way.nudge)
         return cls(module, torch.compile(module) if way.compiled else module, place)
 
     def loss(self, pictures: Noisy, step: int, batch: int) -> Tensor:
@@ -194,6 +210,8 @@ def recipe_losses(family: str, add: str, batch: int, way: Way, source: Source, p
     assert isinstance(step, GraphStep)
     if not way.kernels:
         without_kernels(training.state.module)
+    if way.nudge:
+        nudge(training.state.module, way.nudge)
     if not way.captured:
         step.tried = True
         if way.compiled:
@@ -276,13 +294,14 @@ def pictures_for(model: str, arguments: argparse.Namespace) -> tuple[Source, str
 
 
 def differences(curves: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """Mean, median and largest distance of the losses, step by step; ratios are to those of fp32 from plain."""
+    """Mean, median and largest distance of the losses, step by step; ratios are to fp32's and to nudged ways' from plain."""
     apart = {
         (way, against): [abs(one - other) for one, other in zip(curves[way], curves[against], strict=True)]
         for way, against in COMPARED
         if way in curves and against in curves
     }
     yardstick = apart["fp32", "plain"]
+    thrown = [statistics.fmean(apart[name, "plain"]) for name in NUDGES if (name, "plain") in apart]
     return [
         {
             "way": way,
@@ -292,6 +311,7 @@ def differences(curves: dict[str, list[float]]) -> list[dict[str, Any]]:
             "largest": short(max(steps)),
             "ratio": ratio(statistics.fmean(steps), statistics.fmean(yardstick)),
             "median_ratio": ratio(statistics.median(steps), statistics.median(yardstick)),
+            "nudged_ratio": ratio(statistics.fmean(steps), statistics.fmean(thrown)) if thrown else None,
         }
         for (way, against), steps in apart.items()
     ]
@@ -311,22 +331,25 @@ def page(rows: list[dict[str, Any]]) -> str:
         "# Whether the fast ways compute what the plain path computes",
         "",
         "`python benchmarks/loss_agreement.py`: the same training in several ways (the same weights at first, pictures, draws "
-        "and learning rates), and how far its losses are from those of another way, step by step. The yardstick is fp32 "
-        "against plain, which is the noise of bf16: a way whose ratio to it is about 1 or below is as far from plain as "
-        "rounding takes it. A training that wavers for a few steps multiplies every difference there, which the mean shows and "
-        "the median does not. What each way is stands at the top of the script. First and last: the mean loss of the first and "
-        "of the last tenth of the steps, so that one sees it learn.",
+        "and learning rates), and how far its losses are from those of another way, step by step. There are two yardsticks: "
+        "fp32 against plain, and plain against itself from weights that were moved by no more than bf16 rounds them (nudged). "
+        "A way whose ratio is about 1 or below is as far from plain as rounding takes it. A training that wavers multiplies "
+        "every difference, the least too, and by chance: so the second is the mean of three. Whether gradients agree, before "
+        "anything is multiplied, stands in [gradient_agreement](gradient_agreement.md). What each way is stands at the top of "
+        "the script. First and last: the mean loss of the first and of the last tenth of the steps, so that one sees it learn.",
         "",
-        "| model | batch | way | first | last | against | mean difference | median | largest | ratio of means | of medians |",
-        "|---|---:|---|---:|---:|---|---:|---:|---:|---:|---:|",
+        "| model | batch | way | first | last | against | mean difference | median | largest | of fp32's mean | median "
+        "| of nudged's mean |",
+        "|---|---:|---|---:|---:|---|---:|---:|---:|---:|---:|---:|",
     ]
     for row in rows:
         plain = row["ways"]["plain"]
         cells = [row["model"], str(row["batch"]), "plain", f"{plain['first']:.4f}", f"{plain['last']:.4f}"]
-        lines.append(f"| {' | '.join(cells)} | | | | | | |")
+        lines.append(f"| {' | '.join(cells)} | | | | | | | |")
         for one in row["differences"]:
             way = row["ways"][one["way"]]
-            ratios = ["none" if one[name] is None else f"{one[name]:.3f}" for name in ("ratio", "median_ratio")]
+            found = [one.get(name) for name in ("ratio", "median_ratio", "nudged_ratio")]
+            ratios = ["" if one is None else f"{one:.3f}" for one in found]
             cells = [row["model"], str(row["batch"]), one["way"], f"{way['first']:.4f}", f"{way['last']:.4f}"]
             cells += [one["against"], *(f"{one[name]:.2e}" for name in ("mean", "median", "largest")), *ratios]
             lines.append(f"| {' | '.join(cells)} |")
