@@ -101,14 +101,18 @@ def test_the_models_compared_are_models_of_both_sides() -> None:
 def test_losses_of_a_model_and_of_the_small_recipe_are_compared_with_plain(
     out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("small_vit_32:3", "vit:spt+lsa:4", "--steps", "2", "--pictures", "8", "--ways", "kernels,stream,graph")
+    words = ("small_vit_32:3", "vit:spt+lsa:4", "--steps", "2", "--pictures", "8")
+    words += ("--ways", "kernels,stream,graph,nudged_1,nudged_3")
     model, small = written(loss_agreement, out, monkeypatch, *words)
     assert [(row["model"], row["batch"]) for row in (model, small)] == [("small_vit_32", 3), ("vit:spt+lsa", 4)]
     assert set(model["skipped"]) == {"kernels"} and set(small["skipped"]) == {"kernels", "graph"}
     for row in (model, small):
-        assert set(row["ways"]) == {"plain", "fp32", "stream"}
-        assert [(one["way"], one["against"]) for one in row["differences"]] == [("fp32", "plain"), ("stream", "plain")]
-        yardstick, stream = row["differences"]
+        ways = ["fp32", "nudged_1", "nudged_3", "stream"]
+        assert [(one["way"], one["against"]) for one in row["differences"]] == [(way, "plain") for way in ways]
+        yardstick, *nudged, stream = row["differences"]
+        assert nudged[0]["mean"] != nudged[1]["mean"]
+        thrown = (nudged[0]["mean"] + nudged[1]["mean"]) / 2
+        assert 0 < thrown < 0.1 and stream["nudged_ratio"] == pytest.approx(stream["mean"] / thrown, rel=0.01, abs=1e-3)
         assert yardstick["ratio"] == 1.0 and 0 < yardstick["mean"] <= yardstick["largest"] < 0.5
         assert stream["ratio"] == pytest.approx(stream["mean"] / yardstick["mean"], rel=0.01, abs=1e-3)
         assert (row["steps"], row["pictures"]) == (2, 8)
@@ -116,7 +120,7 @@ def test_losses_of_a_model_and_of_the_small_recipe_are_compared_with_plain(
     page = (out / "loss_agreement.md").read_text()
     assert "graph: graphs need CUDA" in page and page in capsys.readouterr().out
     logged = [json.loads(line) for line in (out / "loss_agreement_logs" / "vit-spt-lsa-4.jsonl").read_text().splitlines()]
-    assert [(one["way"], len(one["losses"])) for one in logged] == [("plain", 2), ("fp32", 2), ("stream", 2)]
+    assert [(one["way"], len(one["losses"])) for one in logged] == [(way, 2) for way in ("plain", *ways)]
     assert small["ways"]["plain"]["last"] == pytest.approx(logged[0]["losses"][1], abs=1e-5)
 
 
@@ -140,6 +144,20 @@ def test_the_verdict_is_the_distance_in_units_of_that_of_fp32() -> None:
     assert [yardstick[name] for name in ("mean", "median", "largest", "ratio", "median_ratio")] == [0.25, 0.25, 0.5, 1.0, 1.0]
     assert [kernels[name] for name in ("mean", "median", "largest", "ratio", "median_ratio")] == [0.5, 0.5, 0.75, 2.0, 2.0]
     assert (found["graph", "plain"]["ratio"], found["graph", "kernels"]["ratio"]) == (2.0, 0.0)
+    assert kernels["nudged_ratio"] is None
+    curves |= {"nudged_1": [3.5, 2.0, 1.0], "nudged_2": [3.0, 2.0, 0.0]}  # 1/6 and 1/3 from plain
+    found = {(one["way"], one["against"]): one for one in loss_agreement.differences(curves)}
+    assert found["kernels", "plain"]["nudged_ratio"] == 2.0
+
+
+def test_a_nudge_moves_every_weight_and_none_by_more_than_rounding_may() -> None:
+    module, whole = (frugalvit.model("small_vit_32").build(seed=0) for _ in range(2))
+    loss_agreement.nudge(module, 1)
+    for moved, weight in zip(module.parameters(), whole.parameters(), strict=True):
+        bits = weight.detach().abs().view(torch.int32) & 0x7F800000  # the power of two at or below it
+        step = bits.view(torch.float32) * 2.0**-7
+        assert torch.all((moved - weight).abs() <= step / 2)
+        assert not weight.any() or ((moved != weight) | (weight == 0)).float().mean() > 0.99
 
 
 def test_gradients_are_compared_with_those_of_fp32_at_the_start_and_later(
@@ -195,7 +213,7 @@ def test_a_way_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setattr(sys, "argv", ["loss_agreement.py", "--ways", "plain,stram"])
     with pytest.raises(SystemExit):
         loss_agreement.main()
-    assert "'stram' is no way. Use all, or some of plain, again, fp32, kernels" in capsys.readouterr().err
+    assert "'stram' is no way. Use all, or some of plain, again, fp32, nudged_1" in capsys.readouterr().err
 
 
 def test_a_model_that_fails_or_trains_for_longer_does_not_take_the_rows_of_others(
@@ -211,7 +229,7 @@ def test_a_model_that_fails_or_trains_for_longer_does_not_take_the_rows_of_other
             "passes": arguments.passes,
             **numbers,
             "seconds": 60,
-            "overrides": [],
+            "overrides": arguments.override,
             "together": 2,
             "where": place,
         }
@@ -232,6 +250,14 @@ def test_a_model_that_fails_or_trains_for_longer_does_not_take_the_rows_of_other
         ("swin:none", 300),
         ("swin:none", 100),
     ]
+    monkeypatch.setattr(sys, "argv", [*words, "--override", "lr=1e-2", "--together", "1", "--out", str(out)])
+    with pytest.raises(SystemExit, match="pit:none failed"):
+        small_table.main()
+    page = (out / "small_table.md").read_text()
+    assert "| t2t | 300 |" in page and "| t2t, changed | 300 |" in page and "| abc1234 | lr=1e-2 |" in page
+    changed = argparse.Namespace(passes=300, override=["lr=1e-2"])
+    names = {small_table.name_of("t2t:none", one) for one in (changed, argparse.Namespace(passes=300, override=[]))}
+    assert "t2t-none-300" in names and len(names) == 2
 
 
 # ------------------------------------------------------------------------------------------------ seeds at once

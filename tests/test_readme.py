@@ -130,7 +130,8 @@ def test_the_rows_of_the_page_of_measurements_are_measured_ones(name: str) -> No
 
 def test_what_the_page_s_sentences_say_of_rows_that_it_leaves_out_is_so() -> None:
     said = MEASURED.replace("\n", " ")
-    cells = [row.split(" | ") for row in measured("small_table").splitlines() if row.count("n = 1)") == 2]
+    ones = [row for row in measured("small_table").splitlines() if row.count("n = 1)") == 2 and ", changed" not in row]
+    cells = [row.split(" | ") for row in ones]
     behind = [float(paper) - float(best.split()[0]) for _, passes, _, best, paper, *_ in cells if passes == "100"]
     assert len(behind) == 8
     assert f"{min(behind) + 1e-9:.1f} to {max(behind):.1f} points lower" in said
