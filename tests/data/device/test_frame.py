@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from frugalvit.data.augment import ColorJitter, Flip, PadCrop, Resize, ResizedCr
 from frugalvit.data.device.draws import uniform
 from frugalvit.data.device.frame import DeviceFlip, DevicePadCrop, DeviceResize, DeviceResizedCrop
 from frugalvit.data.device.jitter import DeviceColorJitter
+from frugalvit.data.device.resample import shares
 from frugalvit.data.device.size import MapSize
 from frugalvit.data.preprocess import FILTERS
 from frugalvit.errors import SpecError
@@ -100,6 +102,19 @@ def test_resizing_gives_pillows_bytes(channels: int, target: tuple[int, int], fi
             assert torch.equal(one, resized(image_CHW, target, filter))
             if goes_our_way(*size, target):
                 assert torch.equal(one, tensor(pillow(image_CHW).resize((target[1], target[0]), FILTERS[filter])))
+
+
+@pytest.mark.parametrize("filter", ["bicubic", "bilinear"])
+@pytest.mark.parametrize("target", [200, 224])
+def test_the_places_that_are_read_are_exact(target: int, filter: str) -> None:
+    """Rounded ones could be rounded apart from their weights, in a compiled step."""
+    reach, longest = {"bicubic": 2, "bilinear": 1}[filter], 600
+    length_B = torch.arange(1, longest + 1)
+    first_BL = shares(length_B, longest, target, filter).index_BLT[:, :, 0].tolist()
+    for length, first_L in zip(length_B.tolist(), first_BL, strict=True):
+        scale = Fraction(length, target)
+        begins = [(Fraction(2 * place + 1, 2) * scale - reach * max(scale, 1) + Fraction(1, 2)) for place in range(target)]
+        assert first_L == [max(math.floor(one), 0) for one in begins], length
 
 
 def box(spec: ResizedCrop, height: int, width: int, draw: list[float]) -> tuple[int, int, int, int]:

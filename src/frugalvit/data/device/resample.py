@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-import math
 import warnings
 from collections.abc import Callable
 from typing import NamedTuple
@@ -37,16 +36,15 @@ def bicubic_filter(x: Tensor) -> Tensor:
     return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
 
 
-FILTERS: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
-    "bilinear": (bilinear_filter, 1.0),
-    "bicubic": (bicubic_filter, 2.0),
+FILTERS: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {  # and how many pixels far it reaches where nothing shrinks
+    "bilinear": (bilinear_filter, 1),
+    "bicubic": (bicubic_filter, 2),
 }
 
 
 def taps_needed(source: int, target: int, interpolation: str) -> int:
     """The most source pixels an output pixel reads when up to `source` of them become `target`."""
-    support = FILTERS[interpolation][1] * max(1.0, source / target)
-    return 2 * math.ceil(support) + 1
+    return 2 * -(-FILTERS[interpolation][1] * max(source, target) // target) + 1
 
 
 def largest_source(target: int, interpolation: str) -> int:
@@ -65,14 +63,20 @@ def refuse_many_taps(source: int, target: int, interpolation: str) -> None:
 
 
 def shares(length_B: Tensor, source: int, target: int, interpolation: str) -> Taps:
-    """For boxes of `length` pixels, at most `source`, that become `target`: places in the box, some of them behind its end."""
+    """For boxes of `length` pixels, at most `source`, that become `target`: places in the box, some of them behind its end.
+
+    Places are counted in whole numbers, in units of half an output pixel. A compiler may compute the same number twice, here
+    fused and there not, and places and weights that were rounded apart would belong to different pixels.
+    """
     kernel, support = FILTERS[interpolation]
-    scale_B11 = (length_B.double() / target)[:, None, None]
+    length_B11 = length_B[:, None, None]
+    scale_B11 = length_B11.double() / target
     grown_B11 = scale_B11.clamp(min=1.0)
-    reach_B11 = support * grown_B11
-    center_BL1 = (torch.arange(target, dtype=torch.float64, device=length_B.device)[:, None] + 0.5) * scale_B11
-    first_BL1 = (center_BL1 - reach_B11 + 0.5).to(torch.int64).clamp(min=0)
-    end_BL1 = torch.minimum((center_BL1 + reach_B11 + 0.5).to(torch.int64), length_B[:, None, None])
+    output_L1 = torch.arange(target, device=length_B.device)[:, None]
+    middle_BL1, reach_B11 = (2 * output_L1 + 1) * length_B11 + target, 2 * support * length_B11.clamp(min=target)
+    first_BL1 = ((middle_BL1 - reach_B11) // (2 * target)).clamp(min=0)
+    end_BL1 = torch.minimum((middle_BL1 + reach_B11) // (2 * target), length_B11)
+    center_BL1 = (output_L1.double() + 0.5) * scale_B11
     place_BLT = first_BL1 + torch.arange(taps_needed(source, target, interpolation), device=length_B.device)
     raw_BLT = torch.where(place_BLT < end_BL1, kernel((place_BLT - center_BL1 + 0.5) * (1.0 / grown_B11)), 0.0)
     share_BLT = raw_BLT / raw_BLT.sum(-1, keepdim=True) * 2.0**PRECISION
@@ -171,8 +175,8 @@ def resized_boxes(pictures: Lying, boxes: Boxes, most: tuple[int, int], target: 
     sides: list[Tensor] = []
     for length_N, source, wanted in zip((boxes.high_N, boxes.wide_N), most, target, strict=True):
         place_NLT, weight_NLT = shares(length_N, source, wanted, interpolation)
-        reach_N = FILTERS[interpolation][1] * (length_N.double() / wanted).clamp(min=1.0)
-        count_N = (2 * reach_N.ceil() + 1).to(torch.int32)  # as `taps_needed`, of each picture
+        reach_N = FILTERS[interpolation][1] * length_N.clamp(min=wanted)
+        count_N = (2 * -(-reach_N // wanted) + 1).to(torch.int32)  # as `taps_needed`, of each picture
         sides += [place_NLT[:, :, 0].to(torch.int32).contiguous(), weight_NLT.contiguous(), count_N]
     return torch.ops.frugalvit.resized_boxes(
         pictures.pixel_S,
