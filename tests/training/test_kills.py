@@ -34,9 +34,11 @@ def driven(folder: Path, duration: int, plans: list[tuple[int, int]], writes: li
     recipe = [*RECIPE, f"duration=Steps({duration})"]
     task = {"recipe": recipe, "folder": str(folder), "plans": plans, "writes": writes, "seed": seed, "last": duration}
     command = [sys.executable, str(Path(__file__).with_name("driver.py")), json.dumps(task)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    told, complained = folder / "told.txt", folder / "complained.txt"  # no pipes, which a process left behind would hold open
+    with told.open("w") as out, complained.open("w") as err:
+        done = subprocess.run(command, stdout=out, stderr=err, timeout=540, check=False, env=ENVIRONMENT)
+    assert done.returncode == 0, complained.read_text()
+    return [json.loads(line) for line in told.read_text().splitlines()]
 
 
 def same(one: Path, other: Path) -> None:

@@ -116,27 +116,31 @@ def test_a_command_and_its_workers_hear_ctrl_c_and_save(tmp_path: Path) -> None:
 
 
 def orphaned(folder: Path) -> None:
-    """Starts a worker and is killed before it is ready."""
+    """Starts two workers and is killed before they are ready."""
     context = multiprocessing.get_context("fork")
-    worker = context.Process(target=late_worker, args=(folder,))
-    worker.start()
-    (folder / "pid").write_text(str(worker.pid))
+    workers = [context.Process(target=late_worker, args=(folder, number)) for number in range(2)]
+    for worker in workers:
+        worker.start()
+    (folder / "pids").write_text(" ".join(str(worker.pid) for worker in workers))
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def late_worker(folder: Path) -> None:
-    while os.getppid() != 1 and multiprocessing.parent_process().is_alive():  # type: ignore[union-attr]
+def late_worker(folder: Path, number: int) -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    while os.getppid() == parent.pid:
         time.sleep(0.01)
-    as_worker(0)
+    time.sleep(2 * number)  # the second outlives the first, and has a copy of the pipe by which the first looks for its parent
+    as_worker(number)
     (folder / "waits").write_text("for what nobody will ask")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
-def test_a_worker_whose_parent_was_killed_while_it_started_ends(tmp_path: Path) -> None:
+def test_workers_whose_parent_was_killed_while_they_started_end(tmp_path: Path) -> None:
     parent = multiprocessing.get_context("fork").Process(target=orphaned, args=(tmp_path,))
     parent.start()
     parent.join()
-    proc, began = Path("/proc") / (tmp_path / "pid").read_text(), time.monotonic()
-    while proc.exists() and time.monotonic() - began < 20:
+    left, began = [Path("/proc") / pid for pid in (tmp_path / "pids").read_text().split()], time.monotonic()
+    while any(proc.exists() for proc in left) and time.monotonic() - began < 20:
         time.sleep(0.02)
-    assert not proc.exists() and not (tmp_path / "waits").exists()
+    assert not any(proc.exists() for proc in left) and not (tmp_path / "waits").exists()
