@@ -9,7 +9,7 @@ from frugalvit.data.folder import SPLIT_OF, ImageFolder
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.measure.bits import one_bit_weights
 from frugalvit.training.one_bit import precision_of
-from frugalvit.training.optimizer import Optimizer, Sgd, peak_lr, start_of_heads
+from frugalvit.training.optimizer import Optimizer, Sgd, peak_lr
 from frugalvit.training.paths import Unfit, some_sizes
 from frugalvit.training.prepare import Training
 from frugalvit.training.recipe import Recipe
@@ -45,8 +45,8 @@ def cautions(training: Training) -> Iterator[str]:
     if not training.framed:
         yield "no pictures are held out, so none will say how good the model is; data.dataset.holdout keeps some of each class"
     parameters = dict(training.state.module.named_parameters())
-    heads = start_of_heads(training.state.module, recipe.tune)
-    frozen = [name for name, one in parameters.items() if not one.requires_grad and recipe.tune.learns(name, heads)]
+    learning = recipe.tune.starts(training.state.module)
+    frozen = [name for name, one in parameters.items() if not one.requires_grad and name.startswith(learning)]
     if frozen:
         yield f"{len(frozen)} of {len(parameters)} parameter tensors are frozen (requires_grad) and stay so, {frozen[0]} first"
     answering = getattr(training.state.module, "answering", ())

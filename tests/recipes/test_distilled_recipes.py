@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+import frugalvit
 from frugalvit.errors import FrugalError
 from frugalvit.nn.model import Model
+from frugalvit.nn.shape import Image
 from frugalvit.objective.distill import Distilled, HardLabel
 from frugalvit.objective.loss import CrossEntropy
 from frugalvit.objective.objective import Supervised
@@ -18,10 +20,11 @@ from frugalvit.recipes import deit, few_digits
 from frugalvit.recipes.find import recipe
 from frugalvit.run import fit, train
 from frugalvit.training.duration import Epochs
-from frugalvit.training.optimizer import AdamW, peak_lr
+from frugalvit.training.optimizer import AdamW, Sgd, peak_lr
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.schedule import Constant
 from frugalvit.training.teacher import RunTeacher, Teaching, ZooTeacher
+from frugalvit.training.tune import HeadsAndLastNorm
 from frugalvit.zoo.change import with_distillation
 
 HALVES = (Supervised("class", CrossEntropy(0.1), 0.5), Distilled("distill", HardLabel(), 0.5))
@@ -94,3 +97,11 @@ def test_a_student_of_few_digits_learns_from_a_trained_teacher(tmp_path: Path) -
 def test_a_teacher_that_is_not_there_is_named_before_any_training() -> None:
     with pytest.raises(FrugalError, match="runs/nobody"):
         fit(few_digits.distilled(teacher="runs/nobody"), device="cpu")
+
+
+def test_the_teacher_of_384_pixels_is_fitted_to_them_by_its_heads_and_last_norm() -> None:
+    made = recipe("deit.imagenet_384_teacher")
+    released = frugalvit.model("regnety_160")
+    assert made.model == replace(released, image=Image(384, 384)) and made.tune == HeadsAndLastNorm()
+    assert made.optimizer == Sgd(8e-3, per=512, weight_decay=1e-4)  # FixRes's release: 8 x 1e-3 x pictures / 512
+    assert recipe("deit.imagenet_384_teacher", "model=resnet50", "image=320").model.image == Image(320, 320)

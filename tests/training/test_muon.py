@@ -22,8 +22,9 @@ from frugalvit.recipes.find import recipe
 from frugalvit.run import train
 from frugalvit.spec import decode, encode
 from frugalvit.training.muon import factor, orthogonalized
-from frugalvit.training.optimizer import AllParameters, Everything, HeadsOnly, Muon, hidden_matrices, parameter_groups
+from frugalvit.training.optimizer import AllParameters, Muon, hidden_matrices, parameter_groups
 from frugalvit.training.recipe import Recipe
+from frugalvit.training.tune import Everything, HeadsOnly
 from frugalvit.zoo.cait import cait
 from frugalvit.zoo.efficientnet import efficientnet
 from frugalvit.zoo.pit import pit

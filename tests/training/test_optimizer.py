@@ -11,13 +11,12 @@ from frugalvit.training.average import Average, Ema, EmaOver
 from frugalvit.training.optimizer import (
     AdamW,
     AllParameters,
-    Everything,
-    HeadsOnly,
     Matrices,
     Sgd,
     parameter_groups,
     peak_lr,
 )
+from frugalvit.training.tune import Everything
 
 
 def test_matrices_are_decayed_and_nothing_else(toy: Model) -> None:
@@ -65,25 +64,6 @@ def test_lower_layers_learn_slower(toy: Model) -> None:
     assert scale["layers.3.mlp.up.weight"] == 0.5
     assert scale["layers.2.mlp.up.weight"] == 0.25
     assert scale["tokenizer.weight"] == scale["layers.0.tokens.class"] == scale["layers.1.positions"] == 0.5**3
-
-
-def test_a_linear_probe_learns_the_heads_alone(toy: Model) -> None:
-    module = toy.build()
-    groups = parameter_groups(module, Sgd(0.1), HeadsOnly())
-    assert {name.split(".")[1] for group in groups for name in group["names"]} == {"heads"}
-    assert [name for name, parameter in module.named_parameters() if parameter.requires_grad] == [
-        name for name, _ in module.named_parameters() if name.startswith("readout.heads.")
-    ]
-
-
-@pytest.mark.parametrize("tune", [Everything(), HeadsOnly()], ids=lambda one: type(one).__name__)
-def test_what_is_frozen_stays_so_and_is_left_out(toy: Model, tune: Everything | HeadsOnly) -> None:
-    module = toy.build()
-    learned = [name for name, _ in module.named_parameters() if tune.learns(name, "readout.heads.")]
-    module.get_parameter(learned[0]).requires_grad_(False)
-    groups = parameter_groups(module, AdamW(1e-3, layer_decay=0.5), tune)
-    assert sorted(name for group in groups for name in group["names"]) == sorted(learned[1:])
-    assert [name for name, one in module.named_parameters() if one.requires_grad] == learned[1:]
 
 
 def test_nothing_learns_where_everything_is_frozen(toy: Model) -> None:

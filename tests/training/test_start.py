@@ -151,16 +151,6 @@ def test_several_processes_for_one_training_are_refused(tmp_path: Path, monkeypa
     assert found["device"] == "cpu" and found["device_name"] and found["cuda"] is None
 
 
-def test_the_last_map_of_a_model_of_others_can_be_probed() -> None:
-    from frugalvit.training.optimizer import HeadsOnly, Sgd, parameter_groups
-
-    module = frugalvit.model("timm:test_resnet", image=32, classes=5).build(seed=0)
-    groups = parameter_groups(module, Sgd(0.1), HeadsOnly())
-    names = {name for group in groups for name in group["names"]}
-    assert names == {"network.fc.weight", "network.fc.bias"}
-    assert [name for name, one in module.named_parameters() if one.requires_grad] == ["network.fc.weight", "network.fc.bias"]
-
-
 # ------------------------------------------------------------------------------------------------ other pictures
 
 

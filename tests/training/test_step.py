@@ -22,9 +22,10 @@ from frugalvit.recipes.find import recipe
 from frugalvit.run import train
 from frugalvit.training.devices import place_for
 from frugalvit.training.loop import fit
-from frugalvit.training.optimizer import AdamW, Everything, Sgd, parameter_groups
+from frugalvit.training.optimizer import AdamW, Sgd, parameter_groups
 from frugalvit.training.prepare import Training, prepare
 from frugalvit.training.recipe import Recipe
+from frugalvit.training.tune import Everything
 from frugalvit.zoo.vit import vit
 
 

@@ -6,9 +6,10 @@ import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from frugalvit.errors import SpecError, at, suggestion
 from frugalvit.nn.network import Network, seeded, torch_limits
@@ -88,6 +89,14 @@ class ForeignNetwork(Network):
         finally:
             hook.remove()
         return {"class": seen[-1]}
+
+    def train(self, mode: bool = True) -> Self:
+        """As usual, but for batch norms whose scale does not learn: they keep their statistics, as ours do."""
+        super().train(mode)
+        for part in self.network.modules():
+            if isinstance(part, _BatchNorm) and part.weight is not None and not part.weight.requires_grad:
+                part.eval()
+        return self
 
     def classifier(self) -> str:
         """The path of the one linear map that ends in the classes."""

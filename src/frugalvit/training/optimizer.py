@@ -13,11 +13,11 @@ from torch import nn
 
 from frugalvit.errors import SpecError, suggestion
 from frugalvit.nn.binary_channels import TokenBatchNormalized
-from frugalvit.nn.foreign import ForeignNetwork
 from frugalvit.nn.layers import FixedPositions, LearnedPositions, SummaryTokens
 from frugalvit.nn.network import Network
 from frugalvit.nn.projection import Together
 from frugalvit.training.muon import MuonAndAdamW, Units
+from frugalvit.training.tune import Tune
 
 BETWEEN = (SummaryTokens, LearnedPositions, FixedPositions, TokenBatchNormalized)  # layers that are neither block nor merge
 SPARED = ("class_token", "*.pos_embedding", "*.relative_position_bias_table")  # torchvision's, which has no list of them
@@ -161,25 +161,6 @@ class Muon:
 Optimizer = AdamW | Sgd | Muon
 
 
-@dataclass(frozen=True)
-class Everything:
-    """All parameters learn."""
-
-    def learns(self, name: str, heads: str) -> bool:
-        return True
-
-
-@dataclass(frozen=True)
-class HeadsOnly:
-    """Only the heads learn, on frozen features: a linear probe."""
-
-    def learns(self, name: str, heads: str) -> bool:
-        return name.startswith(heads)
-
-
-Tune = Everything | HeadsOnly
-
-
 def peak_lr(optimizer: Optimizer, pictures: int) -> float:
     """The highest learning rate with so many pictures a step."""
     return optimizer.lr * pictures / optimizer.per if optimizer.per else optimizer.lr
@@ -225,13 +206,6 @@ def spared_names(module: Network) -> list[str]:
     return found
 
 
-def start_of_heads(module: Network, tune: Tune) -> str:
-    """How the names of its heads' parameters begin, where they alone learn."""
-    if isinstance(tune, Everything):
-        return ""
-    return f"{module.first}.{module.classifier()}." if isinstance(module, ForeignNetwork) else "readout.heads."
-
-
 def parameter_groups(module: Network, optimizer: Optimizer, tune: Tune) -> list[dict[str, Any]]:
     """Parameters that learn, grouped by decay and by speed; each group knows its `scale` and its parameters' names.
 
@@ -240,13 +214,13 @@ def parameter_groups(module: Network, optimizer: Optimizer, tune: Tune) -> list[
     """
     groups: dict[tuple[bool, bool, float], dict[str, Any]] = {}
     matrices = hidden_matrices(module) if isinstance(optimizer, Muon) else {}
-    above, spared, heads = heights(module), spared_names(module), start_of_heads(module, tune)
+    above, spared, learning = heights(module), spared_names(module), tune.starts(module)
     if not above and optimizer.layer_decay != 1:
         raise SpecError("models of other libraries do not tell their blocks. Use 1.0.", path="recipe.optimizer.layer_decay")
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise SpecError("all of its parameters are frozen. Unfreeze what shall learn: requires_grad_(True).", path="model")
     for name, parameter in module.named_parameters():
-        parameter.requires_grad_(parameter.requires_grad and tune.learns(name, heads))
+        parameter.requires_grad_(parameter.requires_grad and name.startswith(learning))
         if not parameter.requires_grad:
             continue
         decayed = optimizer.decays.covers(name, parameter, spared)
@@ -260,8 +234,8 @@ def parameter_groups(module: Network, optimizer: Optimizer, tune: Tune) -> list[
         if not decayed:
             group["weight_decay"] = 0.0
     if not groups:
-        cure = "HeadsOnly knows the heads of described models. For a module of your own freeze the rest (requires_grad_(False))"
-        raise SpecError(f"nothing is left to learn. {cure}, and say Everything.", path="recipe.tune")
+        cure = "Unfreeze it (requires_grad_(True)), or say Everything."
+        raise SpecError(f"what {type(tune).__name__} would let learn is frozen. {cure}", path="recipe.tune")
     if isinstance(optimizer, Muon) and not any(orthogonalized for orthogonalized, _, _ in groups):
         raise SpecError(
             "Muon finds no hidden matrix that learns: heads are none, and models of other libraries do not tell. Use AdamW.",

@@ -117,6 +117,7 @@ def prepare(
         refuse_objective(objective.to(place.device), outputs, recipe.model.image, len(train.classes))
     objective = objective.to(place.device)
     groups = parameter_groups(module, recipe.optimizer, recipe.tune)
+    module.train()  # a norm of others that does not learn keeps its statistics from here on
     learned = {f"objective.{name}": one for name, one in objective.named_parameters() if one.requires_grad}
     if learned:
         groups.append({"params": list(learned.values()), "names": list(learned), "scale": 1.0, "weight_decay": 0.0})

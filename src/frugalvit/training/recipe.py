@@ -19,9 +19,10 @@ from frugalvit.objective.objective import Objective
 from frugalvit.training.average import Ema, EmaOver
 from frugalvit.training.devices import PrecisionName
 from frugalvit.training.duration import NOTHING, Duration, Epochs, Steps
-from frugalvit.training.optimizer import Everything, Optimizer, Tune
+from frugalvit.training.optimizer import Optimizer
 from frugalvit.training.schedule import Schedule
 from frugalvit.training.teacher import Teaching
+from frugalvit.training.tune import Everything, Tune
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,9 @@ from frugalvit.training.devices import Place
 from frugalvit.training.duration import Steps
 from frugalvit.training.loop import Cadence, fit
 from frugalvit.training.one_bit import place_of_bits
-from frugalvit.training.optimizer import HeadsOnly
 from frugalvit.training.prepare import MOST_TIMES, Training
 from frugalvit.training.recipe import Recipe
+from frugalvit.training.tune import Everything
 
 NEVER = 10**7  # steps: longer than anyone measures
 CLASSES = 10  # of noise, where the model does not say how many
@@ -125,7 +125,7 @@ def predicting_speeds(recipe: Recipe, place: Place, *, calls: int | None = None)
 
 def passes_of(recipe: Recipe) -> int:
     """As many as a forward pass that training takes; frozen features have no gradients, and heads cost next to nothing."""
-    return FORWARD if isinstance(recipe.tune, HeadsOnly) else TRAINING
+    return TRAINING if isinstance(recipe.tune, Everything) else FORWARD
 
 
 def product_type(place: Place) -> torch.dtype:
