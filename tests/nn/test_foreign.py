@@ -83,6 +83,25 @@ def test_weights_of_both_libraries_load_and_a_head_may_be_fresh() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "heads"),
+    [
+        ("timm:deit_tiny_distilled_patch16_224", ("network.head", "network.head_dist")),
+        ("torchvision:googlenet", ("network.aux1.fc2", "network.aux2.fc2", "network.fc")),  # two that are auxiliary
+        ("torchvision:squeezenet1_1", ("network.classifier.1",)),  # a convolution
+    ],
+)
+def test_all_heads_are_fresh_where_the_classes_are_others(name: str, heads: tuple[str, ...]) -> None:
+    theirs, ours = (frugalvit.model(name, classes=classes).build(seed=classes) for classes in (7, 5))
+    library = name.partition(":")[0]
+    with pytest.warns(WeightsNotice) as told:
+        load_weights(ours, export_weights(theirs, library), library)
+    assert all(f"head '{head}' is fresh" in str(told[0].message) for head in heads)
+    other = {key for key, value in ours.state_dict().items() if value.shape != theirs.state_dict()[key].shape}
+    assert other == {f"{head}.{what}" for head in heads for what in ("weight", "bias")}
+    assert all(torch.equal(value, theirs.state_dict()[key]) for key, value in ours.state_dict().items() if key not in other)
+
+
+@pytest.mark.parametrize(
     ("name", "message"),
     [
         ("timm:resnet26e", "timm:resnet26e.name: timm has no model 'resnet26e'. Did you mean 'resnet26'?"),

@@ -148,6 +148,15 @@ def test_frozen_parts_of_a_module_stay_as_they_are_and_resume(tmp_path: Path) ->
     assert trace(tmp_path / "run") == trace(tmp_path / "whole")
 
 
+def test_a_frozen_batch_norm_of_ones_own_keeps_its_statistics(tmp_path: Path) -> None:
+    module = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10))
+    for one in module[0].parameters():
+        one.requires_grad_(False)
+    frugalvit.train(frugalvit.recipe("vit.digits", "epochs=2"), model=module, out=tmp_path / "run", device="cpu")
+    frozen, learning = module[0].running_mean, module[2].running_mean
+    assert not frozen.any() and learning.any()
+
+
 def test_a_module_that_is_frozen_altogether_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"model: all of its parameters are frozen"):
         train(tiny(), out=tmp_path / "run", model=linear().requires_grad_(False), device="cpu")

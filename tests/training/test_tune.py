@@ -19,16 +19,34 @@ from frugalvit.training.optimizer import AdamW, Sgd, parameter_groups
 from frugalvit.training.prepare import prepare
 from frugalvit.training.tune import Everything, HeadsAndLastNorm, HeadsOnly, Tune
 
-LAST = {  # the norm that the readout sees last, by model
-    "small_vit_32": "readout.norm",
-    "swin_tiny_patch4_window7_224": "readout.norm",
-    "resnet18": "layers.7.branch.norm2",
-    "regnety_160": "layers.17.branch.norm3",  # whose shortcut has a norm too
-    "efficientnet_b0": "layers.16.branch.norm1",
-    "timm:test_resnet": "network.layer4.0.bn2",  # likewise
-    "timm:resnet18": "network.layer4.1.bn2",
-    "timm:deit_tiny_patch16_224": "network.norm",
-    "torchvision:resnet50": "network.layer4.2.bn3",
+LAST = {  # the norms that the readout sees last, by model
+    "small_vit_32": ("readout.norm",),
+    "swin_tiny_patch4_window7_224": ("readout.norm",),
+    "resnet18": ("layers.7.branch.norm2",),
+    "regnety_160": ("layers.17.branch.norm3",),  # whose shortcut has a norm too
+    "efficientnet_b0": ("layers.16.branch.norm1",),
+    "timm:test_resnet": ("network.layer4.0.bn2",),  # likewise
+    "timm:resnet18": ("network.layer4.1.bn2",),
+    "timm:test_efficientnet": ("network.bn2",),  # timm's own kind, with the rectifier in it
+    "timm:deit_tiny_patch16_224": ("network.norm",),
+    "timm:deit_tiny_distilled_patch16_224": ("network.norm",),
+    "timm:levit_128s": ("network.head.bn", "network.head_dist.bn"),
+    "timm:crossvit_tiny_240": ("network.norm.0", "network.norm.1"),
+    "timm:repvgg_a0": ("network.stages.3.0.conv_kxk.bn", "network.stages.3.0.conv_1x1.bn"),  # two ways that are added
+    "timm:mobilenetv5_base": ("network.msfa.norm",),  # a norm of timm's own
+    "torchvision:resnet50": ("network.layer4.2.bn3",),
+    "torchvision:regnet_y_400mf": ("network.trunk_output.block4.block4-5.f.c.1",),
+    "torchvision:googlenet": tuple(f"network.inception5b.branch{way}.bn" for way in ("1", "2.1", "3.1", "4.1")),  # joined
+    "torchvision:swin_t": ("network.norm",),
+}
+
+HEADS = {  # of models of others: all that the logits come from, and none that is auxiliary
+    "timm:deit_tiny_distilled_patch16_224": ("network.head", "network.head_dist"),
+    "timm:levit_128s": ("network.head.linear", "network.head_dist.linear"),
+    "timm:crossvit_tiny_240": ("network.head.0", "network.head.1"),
+    "torchvision:googlenet": ("network.fc",),
+    "torchvision:squeezenet1_1": ("network.classifier.1",),  # a convolution
+    "torchvision:mobilenet_v3_small": ("network.classifier.3",),
 }
 
 
@@ -50,17 +68,49 @@ def test_the_last_map_of_a_model_of_others_can_be_probed() -> None:
     assert names == {"network.fc.weight", "network.fc.bias"} == learning(module)
 
 
-@pytest.mark.parametrize("name", LAST)
-def test_the_last_norm_is_the_one_before_the_heads(name: str) -> None:
+def meta(name: str, classes: int = 5) -> torch.nn.Module:
     if ":" in name:
         pytest.importorskip(name.partition(":")[0])
-    with torch.device("meta"):
-        module = frugalvit.model(name, classes=5).build()
-    (heads,), (same, norm) = HeadsOnly().starts(module), HeadsAndLastNorm().starts(module)
-    assert (same, norm) == (heads, f"{LAST[name]}.")
+    with torch.device("cpu" if "regnet_y" in name else "meta"):  # torchvision reads its initial values there
+        return frugalvit.model(name, classes=classes).build()
+
+
+@pytest.mark.parametrize("name", LAST)
+def test_the_last_norms_are_those_before_the_heads(name: str) -> None:
+    module = meta(name)
+    heads, found = HeadsOnly().starts(module), HeadsAndLastNorm().starts(module)
+    assert found == (*heads, *(f"{norm}." for norm in LAST[name]))
     parameter_groups(module, Sgd(0.1), HeadsAndLastNorm())
     of_heads = {one for one, _ in module.named_parameters() if one.startswith(heads)}
-    assert of_heads and learning(module) == of_heads | {f"{LAST[name]}.weight", f"{LAST[name]}.bias"}
+    of_norms = {one for one, _ in module.named_parameters() if one.rpartition(".")[0] in LAST[name]}
+    assert of_heads and len(of_norms) >= len(LAST[name]) and learning(module) == of_heads | of_norms
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("classes", [5, 192])  # which is the width of some
+def test_all_heads_of_a_model_of_others_learn_and_auxiliary_ones_do_not(name: str, classes: int) -> None:
+    module = meta(name, classes)
+    assert HeadsOnly().starts(module) == tuple(f"{head}." for head in HEADS[name])
+
+
+def test_looking_for_the_ends_of_a_model_leaves_it_as_it_was() -> None:
+    module = frugalvit.model("timm:test_resnet", image=32, classes=5).build(seed=0)
+    module.train()
+    modes = {name: part.training for name, part in module.named_modules()}
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    with torch.no_grad():
+        HeadsAndLastNorm().starts(module)
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert {name: part.training for name, part in module.named_modules()} == modes and any(modes.values())
+    assert not any(part._forward_hooks for part in module.modules())
+    assert all(one.grad is None for one in module.parameters())
+
+
+def test_a_last_norm_without_parameters_cannot_learn() -> None:
+    module = meta("timm:qwen3_vit_88m")
+    assert HeadsOnly().starts(module) == ("network.head.",)
+    with pytest.raises(SpecError, match=r"recipe\.tune: its last norm, network\.norm, has no parameters that could learn"):
+        HeadsAndLastNorm().starts(module)
 
 
 def test_both_heads_learn_behind_one_norm(toy: Model) -> None:
@@ -105,14 +155,14 @@ def test_statistics_move_where_a_norm_learns_and_nowhere_else(model: str, tune: 
     made = replace(frugalvit.recipe("digits.resnet", "epochs=2", "batch=16", f"tune={tune}"), model=spec)
     training = prepare(made, {"train": Digits().open("train", None)}, place_for("cpu", "fp32"))
     module = training.state.module
-    before = {name: value.clone() for name, value in module.state_dict().items() if "running_" in name}
-    evaluate_and_go_on = module.eval().train()
-    draws = module.random_draws(4, torch.Generator().manual_seed(0)) if module.draws else None
-    evaluate_and_go_on(torch.randn(4, 1, 32, 32, generator=torch.Generator().manual_seed(1)), draws)
-    moved = {name.rpartition(".")[0] for name, value in before.items() if not torch.equal(value, module.state_dict()[name])}
-    every = {name.rpartition(".")[0] for name in before}
     last = HeadsAndLastNorm().starts(module)[1].removesuffix(".")
-    assert moved == {"Everything": every, "HeadsOnly": set(), "HeadsAndLastNorm": {last}}[tune]
+    for again in (lambda: module, lambda: module.eval().train()):  # as it is trained first, and after a validation
+        before = {name: value.clone() for name, value in module.state_dict().items() if "running_" in name}
+        draws = module.random_draws(4, torch.Generator().manual_seed(0)) if module.draws else None
+        again()(torch.randn(4, 1, 32, 32, generator=torch.Generator().manual_seed(1)), draws)
+        moved = {name.rpartition(".")[0] for name, one in before.items() if not torch.equal(one, module.state_dict()[name])}
+        every = {name.rpartition(".")[0] for name in before}
+        assert moved == {"Everything": every, "HeadsOnly": set(), "HeadsAndLastNorm": {last}}[tune]
 
 
 def test_a_teacher_is_fitted_to_larger_pictures_by_its_last_norm_and_heads(tmp_path: Path) -> None:

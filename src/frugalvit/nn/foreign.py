@@ -9,9 +9,10 @@ from types import ModuleType
 from typing import Any, Literal, Self
 
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from frugalvit.errors import SpecError, at, suggestion
+from frugalvit.nn.ends import Ends, ends_of
+from frugalvit.nn.map_norm import keep_frozen_statistics
 from frugalvit.nn.network import Network, seeded, torch_limits
 from frugalvit.nn.shape import Image, MapShape, Shape
 from frugalvit.spec import check_fields
@@ -91,12 +92,17 @@ class ForeignNetwork(Network):
         return {"class": seen[-1]}
 
     def train(self, mode: bool = True) -> Self:
-        """As usual, but for batch norms whose scale does not learn: they keep their statistics, as ours do."""
+        """As usual, but for batch norms that do not learn: they keep their statistics, as ours do."""
         super().train(mode)
-        for part in self.network.modules():
-            if isinstance(part, _BatchNorm) and part.weight is not None and not part.weight.requires_grad:
-                part.eval()
+        keep_frozen_statistics(self.network)
         return self
+
+    def ends(self) -> Ends:
+        """The maps that give the logits, and the norms that stand last before these."""
+        image = self.spec.image
+        found = ends_of(self, (image.channels, image.height, image.width))
+        outputs = [next(self.get_submodule(name).parameters()).shape[0] for name in found.heads]
+        return found if set(outputs) == {self.spec.classes} else Ends((), found.norms)
 
     def classifier(self) -> str:
         """The path of the one linear map that ends in the classes."""

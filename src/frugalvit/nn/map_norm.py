@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm, group_norm
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from frugalvit.errors import SpecError
 from frugalvit.nn.init import Init
@@ -62,6 +63,14 @@ MapNorm = BatchNorm | GroupNorm | MapNormPart
 def refuse_eps(eps: float) -> None:
     if isinstance(eps, float) and eps <= 0:
         raise SpecError(f"{eps} under a root. Use a number above 0.", path="eps")
+
+
+def keep_frozen_statistics(module: nn.Module) -> None:
+    """Let torch's batch norms of which nothing learns go by the statistics that they have, as `BatchNorm` does."""
+    for part in module.modules():
+        own = [*part.parameters(recurse=False)]
+        if isinstance(part, _BatchNorm) and own and not any(one.requires_grad for one in own):
+            part.eval()
 
 
 class GroupNormalized(nn.Module):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from frugalvit.errors import FrugalError, SpecError, brief
+from frugalvit.nn.map_norm import keep_frozen_statistics
 from frugalvit.nn.network import Network
 from frugalvit.nn.readout import is_tap
 from frugalvit.nn.shape import Image
@@ -57,6 +58,12 @@ class Wrapped(nn.Module):
             outputs = self.inner(image_BCHW)
         outputs = outputs if isinstance(outputs, Mapping) else {"class": outputs}
         return {name: outputs[name] for name in self.answering or outputs} if not self.training else dict(outputs)
+
+    def train(self, mode: bool = True) -> Self:
+        """As usual, but for batch norms that do not learn: they keep their statistics, as ours do."""
+        super().train(mode)
+        keep_frozen_statistics(self.inner)
+        return self
 
 
 def own_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from frugalvit.errors import SpecError, WeightsError, WeightsNotice, at, suggestion
+from frugalvit.errors import WeightsError, WeightsNotice, at, suggestion
 from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.convnet import ConvNet
 from frugalvit.nn.foreign import ForeignModel, ForeignNetwork
@@ -240,13 +240,11 @@ def in_our_windows(state: State, module: Network, rule: Resample) -> tuple[State
 
 
 def heads_of(module: Network, own: Iterable[str]) -> list[str]:
-    """The places of the heads' linear maps."""
+    """The places of the maps that end in the classes."""
     if not isinstance(module, ForeignNetwork):
         return [name.removesuffix(".weight") for name in own if name.startswith("readout.heads.") and name.endswith(".weight")]
-    try:
-        return [f"{module.first}.{module.classifier()}"]
-    except SpecError:
-        return []
+    maps = ((name, one) for name, one in module.named_modules() if isinstance(one, nn.Linear | nn.Conv2d))
+    return [name for name, one in maps if one.weight.shape[0] == module.spec.classes]
 
 
 def without_other_heads(state: State, own: Mapping[str, Tensor], heads: list[str]) -> tuple[State, tuple[str, ...]]:
