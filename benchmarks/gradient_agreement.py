@@ -132,8 +132,8 @@ def main() -> None:
     parser.add_argument("--commit", default=short_commit())
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
-    if small := [item for item in arguments.items if item.count(":") != 1]:
-        parser.error(f"{small[0]}: say MODEL:BATCH, of a model by name.")
+    if wrong := [item for item in arguments.items if item.count(":") != 1]:
+        parser.error(f"{wrong[0]}: say MODEL:BATCH, of a model by name.")
     device = place_for(arguments.device, "bf16").device
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False

@@ -23,7 +23,7 @@ import re
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from frugalvit.measure.latency import device_name
 from frugalvit.nn.architecture import Architecture
 from frugalvit.recipes.teach import taught
 from frugalvit.report.environment import short_commit
+from frugalvit.report.files import read_json
 from frugalvit.report.progress import Lines
 from frugalvit.report.record import RunFolder
 from frugalvit.report.statistics import summarize
@@ -54,8 +55,10 @@ from script import started
 
 SECONDS, PARAMETERS = 540, 10_000_000
 LONGEST = 180  # letters of a log's name, which a file system bounds
-KEY = ("split", "seed", "teacher", "teacher_passes", "student", "way", "passes")
-KEPT = ("step", "epoch", "loss", "supervised_class", "distilled_distill", "lr", "val_top1", "time_images_per_second")
+KEY = ("split", "seed", "teacher", "teacher_passes", "teacher_trained", "student", "way", "passes")
+TERMS = ("supervised_class", "distilled_class", "distilled_distill")
+KEPT = ("step", "epoch", "loss", *TERMS, "lr", "val_top1", "time_images_per_second")
+FREE = {"seed", "path", "evaluate", "save", "keep", "log_every", "nonfinite"}  # in which one teacher may differ from another
 
 
 def age() -> float:
@@ -102,17 +105,23 @@ def trained(recipe: Recipe, out: Path, splits: set[str], arguments: argparse.Nam
     return Trained(run, {name: len(source) for name, source in data.items()}, seconds, split.images_per_second, notes)
 
 
-def refuse_another(run: Path, recipe: Recipe) -> None:
-    """A run that is not of that training: the page would name another teacher."""
-    found = frugalvit.recipe(str(run))
+def trained_before(run: Path, recipe: Recipe) -> dict[str, Any]:
+    """What a row says of a teacher that is a finished run; refused where that was another training than the page would name."""
+    found, results = frugalvit.recipe(str(run)), RunFolder(run).results()
     same = replace(recipe, model=replace(recipe.model, classes=found.model.classes))
-    for name in ("model", "data", "objective", "optimizer", "schedule", "duration", "batch"):
-        if getattr(found, name) != getattr(same, name):
-            raise SpecError(
-                f"{run} has another {name} than --teacher, --teacher-override and --teacher-passes say. Say what it was "
-                "trained with, or train it here.",
-                path="--teacher-run",
-            )
+    other = [one.name for one in fields(Recipe) if getattr(found, one.name) != getattr(same, one.name)]
+    if told := [name for name in other if name not in FREE]:
+        raise SpecError(
+            f"{run} has another {told[0]} than --teacher, --teacher-override and --teacher-passes say. Say what it was trained "
+            "with, or train it here.",
+            path="--teacher-run",
+        )
+    if "val_top1" not in results:
+        problem = f"{run} has not ended, or was not measured on val."
+        raise SpecError(f"{problem} Name another, or train it here.", path="--teacher-run")
+    where = read_json(run / "environment.json")
+    about = {"seed": found.seed, "commit": where.get("commit"), "device": where.get("device_name")}
+    return {"teacher_trained": "before", "teacher_top1": results["val_top1"], "teacher_run": about}
 
 
 def top1_of(run: Run, recipe: Recipe, split: str, arguments: argparse.Namespace) -> float:
@@ -139,8 +148,7 @@ def measured(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     done: dict[str, Trained] = {}
     if not alone:
         teacher = recipe_of(arguments.teacher, arguments.teacher_override, arguments.teacher_passes, arguments)
-        if before is not None:
-            refuse_another(before, teacher)
+        known = {"teacher_trained": "here"} if before is None else trained_before(before, teacher)
     if not alone and before is None:
         done["teacher"] = trained(teacher, folder / "teacher", {"train", "val"}, arguments)
         torch.cuda.empty_cache()
@@ -152,10 +160,8 @@ def measured(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     row: dict[str, Any] = {"split": split, "seed": arguments.seed, "teacher": "none", "teacher_passes": 0}
     if not alone:
         row |= {"teacher": " ".join([arguments.teacher, *arguments.teacher_override])}
-        row |= {"teacher_passes": arguments.teacher_passes, "teacher_trained": "here" if before is None else "before"}
-        if before is not None:
-            row["teacher_top1"] = RunFolder(before).results()["val_top1"]
-        else:
+        row |= {"teacher_passes": arguments.teacher_passes} | known
+        if before is None:
             first = done["teacher"].run
             row["teacher_top1"] = first.summary["val_top1"] if arguments.val else top1_of(first, teacher, "test", arguments)
     results = done["student"].run.summary
@@ -190,7 +196,8 @@ def write_log(path: Path, runs: Path) -> None:
 def log_name(row: dict[str, Any]) -> str:
     """`test-small.best_cifar10-hard-100-convnet.cifar10-80-seed-0`, with overrides."""
     words = [row[name] for name in ("split", "student", "way", "passes", "teacher", "teacher_passes")]
-    name = re.sub(r"[^\w.]+", "-", " ".join(map(str, [*words, "seed", row["seed"]])))
+    when = "before" if row.get("teacher_trained") == "before" else ""
+    name = re.sub(r"[^\w.]+", "-", " ".join(map(str, [*words, when, "seed", row["seed"]])))
     if len(name) <= LONGEST:
         return name
     return f"{name[:LONGEST]}-{hashlib.blake2b(name.encode(), digest_size=4).hexdigest()}-seed-{row['seed']}"
@@ -200,11 +207,12 @@ def page(rows: list[dict[str, Any]]) -> str:
     lines = [
         "# A transformer from scratch, in one process",
         "",
-        "`python benchmarks/headline.py` on CIFAR-10, with or without a teacher trained in the same process: seconds are "
-        "those of the whole process on one device, from the start of Python on, compiling from an empty cache included. Rows "
-        "with `val` are measured on training pictures that were held out; rows with `test` learned from all training pictures, "
-        "and the finished student has read the test pictures once. No test-time augmentation. At once: how many such processes "
-        "shared the device, which makes each of them longer. A teacher trained before is not in the seconds.",
+        "`python benchmarks/headline.py` on CIFAR-10, without a teacher, or with one that was trained in the same process or "
+        "before it (which is said): seconds are those of the whole process on one device, from the start of Python on, "
+        "compiling from an empty cache included; a teacher trained before is not in them. Rows with `val` are measured on "
+        "training pictures that were held out; rows with `test` learned from all training pictures, and the finished student "
+        "has read the test pictures once. No test-time augmentation. At once: how many such processes shared the device, at "
+        "least, which makes each of them longer.",
     ]
     alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
@@ -285,7 +293,7 @@ def main() -> None:
         device = device_name(place_for(arguments.device, "auto").device)
         row["where"] = {"device": device, "torch": torch.__version__, "commit": arguments.commit}
         print(json.dumps(row), flush=True)
-        print(Kept(arguments.out, "headline", lambda row: tuple(row[name] for name in KEY), page).add(row))
+        print(Kept(arguments.out, "headline", lambda row: tuple(row.get(name) for name in KEY), page).add(row))
         write_log(arguments.out / "headline_logs" / f"{log_name(row)}.jsonl", runs)
 
 

@@ -11,8 +11,8 @@ else on synthetic pictures. The ways:
 - plain: autocast to bf16, none of our Triton kernels, nothing compiled. What the others are compared with;
 - again: plain a second time, for sums whose order the device does not keep;
 - fp32: the same without autocast and TF32. Its distance from plain is what bf16 does, and a yardstick of all others;
-- nudged_1, nudged_2, nudged_3: plain from weights that were moved at random by no more than rounding them to bf16 may move
-  them. How far these go from plain is how far a training throws what bf16 cannot tell apart: the other yardstick;
+- nudged_1, nudged_2, nudged_3: plain from weights that were moved at random by half a step of bf16 at most. How far these go
+  from plain is how far a training throws differences as small as those of rounding: the other yardstick;
 - kernels: as plain with our kernels, which is what runs by default;
 - compiled: that by torch.compile;
 - stream, compiled_stream: these two with bf16 between blocks too (precision=bf16_stream);
@@ -332,11 +332,12 @@ def page(rows: list[dict[str, Any]]) -> str:
         "",
         "`python benchmarks/loss_agreement.py`: the same training in several ways (the same weights at first, pictures, draws "
         "and learning rates), and how far its losses are from those of another way, step by step. There are two yardsticks: "
-        "fp32 against plain, and plain against itself from weights that were moved by no more than bf16 rounds them (nudged). "
+        "fp32 against plain, and plain against itself from weights that were moved by half a step of bf16 at most (nudged). "
         "A way whose ratio is about 1 or below is as far from plain as rounding takes it. A training that wavers multiplies "
-        "every difference, the least too, and by chance: so the second is the mean of three. Whether gradients agree, before "
-        "anything is multiplied, stands in [gradient_agreement](gradient_agreement.md). What each way is stands at the top of "
-        "the script. First and last: the mean loss of the first and of the last tenth of the steps, so that one sees it learn.",
+        "every difference, the least too, and by chance: so the second is the mean of three, and such a training says less of "
+        "a way than a steady one. Whether gradients agree, before anything is multiplied, stands in "
+        "[gradient_agreement](gradient_agreement.md). What each way is stands at the top of the script. First and last: the "
+        "mean loss of the first and of the last tenth of the steps, so that one sees it learn.",
         "",
         "| model | batch | way | first | last | against | mean difference | median | largest | of fp32's mean | median "
         "| of nudged's mean |",

@@ -148,8 +148,9 @@ def page(rows: list[dict[str, Any]]) -> str:
         "`python benchmarks/small_table.py`: top-1 of the 10,000 test pictures, mean ± sample deviation over seeds; the paper "
         "reports its best epoch (one run). Passes are epochs over 50,000 pictures; the paper's are 300. Nothing was chosen on "
         "the test pictures but the best epoch, as in the paper. Seeds trained at the same time, and so did some models, as the "
-        "second table says; minutes are those of all seeds. bf16 products; the paper trains in fp32. A model that is changed "
-        "is not the paper's: the overrides in the second table are what was tried to see why one falls short.",
+        "second table says; minutes are those of all seeds, and other programs may have shared the device: they tell what was "
+        "spent, not how fast a training is. bf16 products; the paper trains in fp32. A model that is changed is not the "
+        "paper's: the overrides in the second table are what was tried to see why one falls short.",
         "",
         "| model | passes | last epoch | best epoch | the paper, best epoch | parameters | images/s each | waiting | minutes |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",

@@ -198,14 +198,18 @@ def test_ways_may_be_chosen_by_one_teacher_that_was_trained_before(
     with pytest.raises(SystemExit):
         called(headline, monkeypatch, *again)
     assert "--teacher-run is for choosing" in capsys.readouterr().err
-    with pytest.raises(SpecError, match="has another optimizer than"):
-        called(headline, monkeypatch, *again, "--val", "--teacher-override", "lr=0.5")
-    called(headline, monkeypatch, *again, "--val", "--override", "seed=0", "--way", "soft")
+    for word, name in {"lr=0.5": "optimizer", "clip=0.5": "clip", "precision=fp32": "precision", "batch=15": "batch"}.items():
+        with pytest.raises(SpecError, match=f"has another {name} than"):
+            called(headline, monkeypatch, *again, "--val", "--teacher-override", word)
+    called(headline, monkeypatch, *again, "--val")
     here, before = rows(tmp_path / "headline.json")
     assert (here["teacher_trained"], before["teacher_trained"]) == ("here", "before")
+    assert before["teacher_run"]["seed"] == 0 and before["teacher_run"]["device"]
+    logs = [one.read_text().splitlines() for one in (tmp_path / "headline_logs").iterdir()]
+    assert len(logs) == 2 and all("distilled_class" in json.loads(log[-1]) for log in logs)
     assert before["teacher_top1"] == here["teacher_top1"] and set(before["pictures"]) == {"student"}
     assert not [name for name in before["seconds"] if name.startswith("teacher")]
-    assert "3 passes, trained before, soft" in (tmp_path / "headline.md").read_text()
+    assert "3 passes, trained before, hard" in (tmp_path / "headline.md").read_text()
 
 
 def test_a_headline_without_a_teacher_is_averaged_over_seeds(

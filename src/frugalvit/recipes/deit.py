@@ -85,8 +85,9 @@ def imagenet_384_teacher(*, model: str = "regnety_160", image: int = 384, epochs
     """A teacher that shall see larger pictures is fitted to them by FixRes (Touvron et al. 2019), as DeiT's was (§4).
 
     frugalvit train deit.imagenet_384_teacher --init regnety_160 --data IMAGENET --out runs/regnety384
-    The heads and the last norm learn; rate, momentum and decay are those of FixRes's release. Ours are the length, the cosine
-    (the release: 1 to 56 epochs, a tenth of the rate after 30) and the mild crops (there: the central crop of evaluation).
+    The heads and the last norm learn; rate, momentum and decay are those of FixRes's release, which decays the bias too. Ours
+    are the length, the cosine (the release: 1 to 56 epochs, a tenth of the rate after 30) and the mild crops and flips (there:
+    the central crop of evaluation, or one that is shifted, flipped and recolored a little).
     DeiT does not tell what its own adaptation was, nor what it gave. Not run here.
     """
     spec = named(model, image=image)
