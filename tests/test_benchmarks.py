@@ -170,6 +170,7 @@ def test_gradients_are_compared_with_those_of_fp32_at_the_start_and_later(
         assert list(of) == ["plain", "stream"]
         for way in ("plain", "stream"):
             assert 0 < of[way]["bias"] <= 1.5 * of[way]["error"] < 0.1
+    assert row["distances"]["start"]["plain"] != row["distances"]["after 3 steps"]["plain"]  # of other weights
     page = (out / "gradient_agreement.md").read_text()
     assert page in capsys.readouterr().out and "| small_vit_32 | start | plain |" in page and "| fp32 |" not in page
     with pytest.raises(SystemExit):

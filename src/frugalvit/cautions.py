@@ -13,6 +13,7 @@ from frugalvit.training.optimizer import Optimizer, Sgd, peak_lr
 from frugalvit.training.paths import Unfit, some_sizes
 from frugalvit.training.prepare import Training
 from frugalvit.training.recipe import Recipe
+from frugalvit.training.tune import Everything
 from frugalvit.weights.published import Published
 
 KNOWN_LR = {"AdamW": (1e-6, 1e-2), "Sgd": (1e-4, 1.0), "Muon": (1e-6, 0.1)}  # of the papers' recipes, per 256 pictures
@@ -84,7 +85,11 @@ def start_cautions(training: Training, init: str) -> Iterator[str]:
     if not init and side > SMALL_SIDE and pictures < LOCAL:
         few = f"{pictures} pictures are few for fresh weights at {side} pixels"
         yield f"caution: {few}; --init takes released ones, and `frugalvit advise --data ...` says what fits"
-    if init and gentle < per <= KNOWN_LR[type(recipe.optimizer).__name__][1]:
+    frozen = not isinstance(recipe.tune, Everything)
+    if not init and frozen:
+        how = type(recipe.tune).__name__
+        yield f"caution: by tune={how} all that is before the heads stays as it was drawn, at random; --init takes weights"
+    if init and not frozen and gentle < per <= KNOWN_LR[type(recipe.optimizer).__name__][1]:
         rate = f"a learning rate of {per:.2g} per 256 pictures may undo what the given weights have learned"
         yield f"caution: {rate}; with {kind_of(recipe.optimizer)}, {gentle:g} and less is known to keep it"
 

@@ -113,6 +113,16 @@ def test_a_learning_rate_that_may_undo_given_weights_is_told(tmp_path: Path, opt
     assert any("may undo what the given weights have learned" in text for text in said) == told
 
 
+@pytest.mark.parametrize("tune", ["Everything", "HeadsOnly", "HeadsAndLastNorm"])
+def test_heads_that_would_learn_on_fresh_features_are_told(tmp_path: Path, tune: str) -> None:
+    words = (f"tune={tune}", "optimizer=AdamW(0.005)", "optimizer.per=256")
+    said = said_by(tmp_path, *words)
+    assert any(f"by tune={tune} all that is before the heads" in text for text in said) == (tune != "Everything")
+    said = said_by(tmp_path, *words, init=str(tmp_path / "run-0"))
+    assert not any("all that is before the heads" in text for text in said)
+    assert any("may undo" in text for text in said) == (tune == "Everything")  # heads have nothing to undo
+
+
 def test_released_weights_that_have_learned_from_other_colors_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "home"))
     released = published("deit_tiny_patch16_224")

@@ -15,7 +15,7 @@ import pytest
 from tests.training.runs import PressesAt, states, tiny, trace
 from torch.utils.data import DataLoader
 
-from frugalvit.data.batches import as_worker
+from frugalvit.data.batches import as_worker, started_by
 from frugalvit.run import train
 from frugalvit.stopping import Stopping
 
@@ -144,3 +144,9 @@ def test_workers_whose_parent_was_killed_while_they_started_end(tmp_path: Path) 
     while any(proc.exists() for proc in left) and time.monotonic() - began < 20:
         time.sleep(0.02)
     assert not any(proc.exists() for proc in left) and not (tmp_path / "waits").exists()
+
+
+def test_a_worker_of_a_fork_server_knows_no_parent_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert started_by(os.getppid()) and not started_by(os.getpid())
+    monkeypatch.setattr(multiprocessing, "get_start_method", lambda: "forkserver")
+    assert started_by(os.getpid())

@@ -30,6 +30,7 @@ from frugalvit.training.throughput import (
     model_speeds,
     model_step,
     noise_for,
+    passes_of,
     still_speeds,
 )
 from frugalvit.training.waiting import Waiting
@@ -121,3 +122,8 @@ def test_no_more_workers_are_advised_than_cores_that_may_be_used(monkeypatch: py
     training = prepared("batch=8")
     said = Waiting(training, 1).advice(Record(0, {"time_waiting": 0.5}))
     assert said == "50% of the time is spent waiting for data: use fewer augmentations or a machine with more cores."
+
+
+@pytest.mark.parametrize(("tune", "passes"), [("Everything", 3), ("HeadsOnly", 1), ("HeadsAndLastNorm", 1)])
+def test_frozen_features_take_one_pass(tune: str, passes: int) -> None:
+    assert passes_of(recipe("vit.digits", f"tune={tune}")) == passes

@@ -148,11 +148,11 @@ def as_worker(worker: int) -> None:
 
     One whose parent was killed while it started ends here: torch would take whoever adopted it for its parent, and wait.
     """
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None and not (parent.is_alive() and started_by(parent.pid)):
         os._exit(1)
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def started_by(pid: int | None) -> bool:
