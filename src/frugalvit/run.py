@@ -26,6 +26,7 @@ from frugalvit.cautions import start_cautions
 from frugalvit.data.source import Source
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec
 from frugalvit.errors import DataError, SpecError
+from frugalvit.first_weights import Begun, initialized, naming_repeated, start_of
 from frugalvit.measure.latency import device_name
 from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.network import Network
@@ -36,7 +37,6 @@ from frugalvit.report.loggers import check_logger, logger_named
 from frugalvit.report.progress import Display, Silent
 from frugalvit.report.record import RunFolder
 from frugalvit.spec import encode
-from frugalvit.starting import Begun, initialized, naming_repeated, start_of
 from frugalvit.stopping import Stopping, listening
 from frugalvit.teaching import Given
 from frugalvit.training import loop

@@ -17,12 +17,12 @@ import torch
 from frugalvit.beginning import opened
 from frugalvit.data.source import Source
 from frugalvit.errors import DataError, FrugalError, SpecError
+from frugalvit.first_weights import Begun
 from frugalvit.report.files import write_json
 from frugalvit.report.progress import Display, Silent
 from frugalvit.report.record import AnotherLength
 from frugalvit.report.statistics import Summary, summarize
 from frugalvit.run import Run, train
-from frugalvit.starting import Begun
 from frugalvit.stopping import interrupt, together
 from frugalvit.teaching import Given
 from frugalvit.training.devices import place_for

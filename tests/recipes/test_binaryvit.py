@@ -14,6 +14,7 @@ from frugalvit.beginning import opened
 from frugalvit.data.augment import Augment, Flip, ResizedCrop
 from frugalvit.data.mix import NoMix
 from frugalvit.errors import SpecError
+from frugalvit.first_weights import initialized
 from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.binary_attention import BinaryAttention
 from frugalvit.nn.binary_linear import CenteredSigns, FullPrecision, RealWeights, Signs
@@ -24,7 +25,6 @@ from frugalvit.recipes.binaryvit import Rung, cifar10, cifar10_reactnet, digits,
 from frugalvit.recipes.find import recipe
 from frugalvit.run import train
 from frugalvit.spec import swap
-from frugalvit.starting import initialized
 from frugalvit.training.devices import place_for
 from frugalvit.training.duration import Epochs
 from frugalvit.training.optimizer import AdamW, peak_lr

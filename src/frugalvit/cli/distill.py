@@ -31,9 +31,9 @@ from frugalvit.cli.training import end_of_nonsense, resumable, several, tell_cau
 from frugalvit.errors import SpecError, WeightsError, at, whole_number
 
 if TYPE_CHECKING:
+    from frugalvit.first_weights import Begun
     from frugalvit.report.progress import Display
     from frugalvit.run import Run
-    from frugalvit.starting import Begun
     from frugalvit.training.recipe import Recipe
     from frugalvit.training.teacher import Ensemble, OnnxTeacher, RunTeacher, ZooTeacher
 
@@ -74,12 +74,12 @@ def distill(
     weights, and --extend changes its length alone.
     """
     from frugalvit.assign import override
+    from frugalvit.first_weights import repeated
     from frugalvit.recipes.find import recipe
     from frugalvit.recipes.teach import taught
     from frugalvit.report.progress import display_for
     from frugalvit.run import train
     from frugalvit.seeds import refuse_seeds
-    from frugalvit.starting import repeated
     from frugalvit.training.teacher import Teaching
 
     teachers = [one for one in teacher or [] if one]
@@ -225,9 +225,9 @@ def refuse_student(
 ) -> None:
     """All that speaks against the student's training and is known without its teacher, before that is trained for hours."""
     from frugalvit.beginning import opened
+    from frugalvit.first_weights import initialized, start_of
     from frugalvit.objective.objective import Objective
     from frugalvit.report.record import RunFolder
-    from frugalvit.starting import initialized, start_of
     from frugalvit.training.devices import place_for
     from frugalvit.training.filed_answers import refuse_draws
     from frugalvit.training.prepare import prepare

@@ -41,8 +41,8 @@ from frugalvit.cli.words import in_words
 from frugalvit.errors import SpecError
 
 if TYPE_CHECKING:
+    from frugalvit.first_weights import Begun
     from frugalvit.run import Run
-    from frugalvit.starting import Begun
     from frugalvit.training.recipe import Recipe
 
 data_app = typer.Typer(help="Look at data before training on it.", no_args_is_help=True)
@@ -78,10 +78,10 @@ def train(
     with_: With = None,
 ) -> None:
     """Train a recipe into a run folder."""
+    from frugalvit.first_weights import repeated
     from frugalvit.recipes.find import recipe
     from frugalvit.report.progress import display_for
     from frugalvit.run import train as run
-    from frugalvit.starting import repeated
 
     if out is None:
         raise SpecError("where to? Say --out FOLDER.", path="--out")
