@@ -3,8 +3,8 @@
     python benchmarks/gradient_agreement.py [MODEL:BATCH ...] [--ways all] [--batches 8] [--steps 100]
 
 Losses that part after a hundred steps may part by rounding that a training multiplies, or by a mistake; a gradient tells them
-apart. The ways, the models by name and their noisy pictures are those of loss_agreement.py. With the weights of the start, and
-with those that `plain` has after `--steps` steps, each way gives its gradients of the same `--batches` batches:
+apart. The ways, the models by name and their noisy pictures (ways.py) are those of loss_agreement.py. With the weights of the
+start, and with those that `plain` has after `--steps` steps, each way gives its gradients of the same `--batches` batches:
 
 - error: the distance from fp32's gradient in units of that gradient's length, the mean over the batches;
 - bias: the same of the gradients' mean over all batches, in which rounding cancels and a mistake does not.
@@ -28,8 +28,8 @@ from frugalvit.report.environment import short_commit
 from frugalvit.report.table import as_markdown
 from frugalvit.training.devices import Place, place_for
 from kept import Kept
-from loss_agreement import NUDGES, WAYS, ByName, Noisy, model_losses, pictures_for, ways_named
 from script import started
+from ways import NUDGES, WAYS, ByName, Noisy, model_losses, pictures_for, ways_named
 
 DEFAULT = ["deit_tiny_patch16_224:256", "deit_small_patch16_224:128"]
 FIRST = 1_000_000  # the number of the first batch, none of the training's

@@ -29,6 +29,7 @@ from benchmarks import (
 import attention_ways
 import frugalvit
 import script
+import ways
 from frugalvit.errors import FrugalError
 from frugalvit.nn.attention import MultiHead
 from frugalvit.nn.attention_paths import LONGEST, LONGEST_LSA, WIDEST, width_of
@@ -152,7 +153,7 @@ def test_the_verdict_is_the_distance_in_units_of_that_of_fp32() -> None:
 
 def test_a_nudge_moves_every_weight_and_none_by_more_than_rounding_may() -> None:
     module, whole = (frugalvit.model("small_vit_32").build(seed=0) for _ in range(2))
-    loss_agreement.nudge(module, 1)
+    ways.nudge(module, 1)
     for moved, weight in zip(module.parameters(), whole.parameters(), strict=True):
         bits = weight.detach().abs().view(torch.int32) & 0x7F800000  # the power of two at or below it
         step = bits.view(torch.float32) * 2.0**-7
@@ -196,13 +197,13 @@ def test_the_plain_way_has_no_kernel_of_ours() -> None:
         attention.qkv.summed = True
     for feed in feeds:
         feed.fused = True
-    loss_agreement.without_kernels(module)
+    ways.without_kernels(module)
     assert attentions and not any(part.short or part.talks or part.whole or part.qkv.summed for part in attentions)
     assert feeds and not any(part.fused for part in feeds)
 
 
 def test_the_class_of_a_synthetic_picture_shows_in_its_colors() -> None:
-    source = loss_agreement.synthetic(120, Image(32, 40), noise=7)
+    source = ways.synthetic(120, Image(32, 40), noise=7)
     assert source.images.shape == (120, 32, 40, 3) and source.images.dtype == np.uint8
     cells_ND = source.images.reshape(120, 4, 8, 4, 10, 3).mean((2, 4)).reshape(120, -1)
     centers_KD = np.stack([cells_ND[:60][source.labels[:60] == label].mean(0) for label in range(10)])
