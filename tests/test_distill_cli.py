@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -241,7 +242,38 @@ def test_settings_of_terms_are_those_of_the_recipe_with_its_teacher(tmp_path: Pa
     whole = ["objective.terms[0]=Supervised(loss=CrossEntropy(0.3))", "objective.terms[1]=Distilled(class,weight=0.4)"]
     called("--teacher", str(out / "teacher"), *words, "--out", str(tmp_path / "whole"), "--way", "hard", *whole)
     labels, learned = json.loads((tmp_path / "whole" / "student" / "recipe.json").read_text())["objective"]["terms"]
-    assert (labels["loss"]["smoothing"], labels["weight"], learned["weight"]) == (0.3, 0.5, 0.4)
+    assert (labels["loss"]["smoothing"], labels["weight"], learned["weight"]) == (0.3, 1.0, 0.4)  # as they are written
+
+
+def terms_of(student: Path) -> list[dict[str, Any]]:
+    return json.loads((student / "recipe.json").read_text())["objective"]["terms"]
+
+
+def test_the_objective_that_is_given_is_the_one_that_is_minimized(tmp_path: Path) -> None:
+    teach, sizes = str(tmp_path / "res"), ["dim=16", "depth=2"]
+    few = ["duration=Steps(1)", "schedule.warmup=Steps(1)", "--device", "cpu"]
+    CliRunner().invoke(app, ["train", "digits.resnet", "--out", teach, *few], catch_exceptions=False)
+    words = ["--teacher", teach, *few, "--least", "0"]
+    labels, learned, matched = (
+        {"part": "Supervised", "head": "class", "weight": 0.2},
+        {"part": "Distilled", "head": "distill", "how": {"part": "SoftKl", "temperature": 2.0, "reduction": "released"}},
+        {"part": "MatchedTokens", "student": "tokens[0]", "teacher": "maps[2]", "weight": 0.1},
+    )
+    whole, fresh = f"objective.terms={json.dumps([labels, learned, matched])}", ["--student", "vit.digits", *sizes]
+    called(*words, *fresh, whole, "--out", str(tmp_path / "whole"))
+    first = terms_of(tmp_path / "whole" / "student")
+    assert [one["part"] for one in first] == ["Supervised", "Distilled", "MatchedTokens"]
+    assert (first[0]["weight"], first[1]["how"]["temperature"], first[1]["how"]["reduction"]) == (0.2, 2.0, "released")
+    called(*words, *fresh, f"objective.terms[+]={json.dumps(matched)}", "--way", "soft", "--out", str(tmp_path / "added"))
+    added = terms_of(tmp_path / "added" / "student")
+    assert [one["part"] for one in added] == ["Supervised", "Distilled", "MatchedTokens"]
+    assert added[:2] == encode(taught(recipe("vit.digits"), way="soft"))["objective"]["terms"]
+    student = ["--student", str(tmp_path / "whole" / "student")]
+    called(*words, *student, "--out", str(tmp_path / "kept"))
+    assert terms_of(tmp_path / "kept" / "student") == first
+    said = called(*words, *student, "--way", "hard", "--out", str(tmp_path / "hard"))
+    assert f"--way hard replaces the terms of the student's recipe: {', '.join(recipe(student[1]).objective.names)}" in said
+    assert [one["part"] for one in terms_of(tmp_path / "hard" / "student")] == ["Supervised", "Distilled"]
 
 
 def test_a_folder_of_several_students_says_how_it_goes_on(tmp_path: Path) -> None:
@@ -299,7 +331,12 @@ def test_a_folder_of_several_students_says_how_it_goes_on(tmp_path: Path) -> Non
         ([*KNOWN, "--init", "nothere"], "no model of that name|no released weights"),
         (["--teacher", "none.json", *KNOWN[2:]], "--teacher none.json: there is no such file"),
         ([*KNOWN, "objective.terms[1].head=dist"], r"terms\[1\]\.head: the model has no head 'dist'\. Did you mean 'distill'"),
-        ([*KNOWN, 'teaching={"part": "Teaching", "least": 99.9}'], r"the teaching is made of --teacher.*teaching\.least=90"),
+        (
+            [*KNOWN, 'teaching={"part": "Teaching", "least": 99.9}'],
+            r"teaching: is what --teacher says.*teaching\.teacher\.size",
+        ),
+        ([*KNOWN, 'teaching.teacher={"part": "RunTeacher", "path": "b"}'], r"teaching\.teacher: is what --teacher says"),
+        ([*KNOWN, "--least", "7", "teaching.least=5"], r"teaching\.least: is what --least says"),
         (["--teacher", "hf-hub:ada/vit", *KNOWN[2:]], "Import it first: frugalvit import MODEL --init hf-hub:ada/vit"),
     ],
 )

@@ -47,7 +47,19 @@ ALLOWED = {
     | {"nn", "data", "measure", "explain", "deploy", "report", "training", "recipes", "beginning", "run", "seeds"},
     "advise": PLAIN | {"nn", "data", "measure", "weights", "training", "recipes"},
 }
-EVERYTHING = ("cli", "run", "seeds", "beginning", "first_weights", "cautions", "teaching", "validating", "__init__", "__main__")
+EVERYTHING = (
+    "cli",
+    "run",
+    "seeds",
+    "beginning",
+    "first_weights",
+    "cautions",
+    "teaching",
+    "validating",
+    "judging",
+    "__init__",
+    "__main__",
+)
 FLAGS = {"--help", "--version", "--json", "--with", "--out", "--init", "--origin", "--classes", "--resample", "--grid"}
 FLAGS |= {"--data", "--resume", "--extend", "--device", "--workers", "--log", "--quiet", "--split", "--top", "--dataset"}
 FLAGS |= {"--batch", "--steps", "--hours", "--write", "--seeds"}

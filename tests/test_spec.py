@@ -93,6 +93,7 @@ def test_swap_replaces_every_node_of_a_type_and_shares_the_rest(toy: Model) -> N
 @pytest.mark.parametrize(
     ("text", "path", "value"),
     [
+        ("layers[2].attention.before[+]=HideSelf", "layers[2].attention.before[0]", "HideSelf"),
         ("layers[2].attention.heads=4", "layers[2].attention.heads", 4),
         ("layers.2.attention.heads=4", "layers[2].attention.heads", 4),
         ("layers[-1].mlp.ratio=2", "layers[3].mlp.ratio", 2.0),
@@ -128,6 +129,9 @@ def test_override_sets_a_value_by_its_path(toy: Model, text: str, path: str, val
         ("layers[2].residual.drop=nan", "layers[2].residual.drop: 'nan' does not fit here"),
         ("layers[9].mlp.ratio=2", "layers: there is no entry [9]; the list has 4 (0 to 3)"),
         ("classes[0]=3", "classes: 9 is not a list"),
+        ("classes[+]=3", "classes: [+] adds a whole entry to a list of any length"),
+        ("layers[+].mlp.ratio=2", "layers: [+] adds a whole entry"),
+        ("layers[+]=Blok", "layers[4]: 'Blok' does not fit here"),
         ("classes.x=3", "classes: 9 has no fields"),
         ("layers[2].attention.scale=LearnedScal", "Did you mean 'LearnedScale'?"),
         ("layers[2].attention.linear=Dens(init=Xavier)", "Did you mean 'Dense'?"),

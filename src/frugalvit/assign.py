@@ -37,8 +37,8 @@ def steps(path: str) -> list[str | int]:
             found.append(int(name) if name.isdigit() else name)
         for index in indices:
             number = whole_number(index)
-            if number is None and index != "*":
-                raise SpecError(f"'{path}' is not a path; an index is a whole number or *, as in layers[3].attention.heads.")
+            if number is None and index not in ("*", "+"):
+                raise SpecError(f"'{path}' is not a path; an index is a whole number, * or +, as in layers[3].attention.heads.")
             found.append(index if number is None else number)
     if not found:
         raise SpecError("an assignment starts with a path, as in layers[3].attention.heads=4.")
@@ -51,6 +51,8 @@ def edit(node: Any, annotation: Any, path: Sequence[str | int], text: str) -> An
     step, rest = path[0], path[1:]
     if step == "*":
         return edit_all(node, annotation, rest, text)
+    if step == "+":
+        return added(node, annotation, rest, text)
     if isinstance(step, int):
         if not isinstance(node, tuple):
             raise SpecError(f"{shown(node)} is not a list, so it has no entry [{step}].")
@@ -80,6 +82,15 @@ def edit_all(nodes: Any, annotation: Any, path: Sequence[str | int], text: str) 
     for index in fitting:
         nodes = edit(nodes, annotation, [index, *path], text)
     return nodes
+
+
+def added(nodes: Any, annotation: Any, path: Sequence[str | int], text: str) -> Any:
+    """The list with one entry more."""
+    inner = list_of(annotation)
+    if not isinstance(nodes, tuple) or inner is None or inner[-1] is not Ellipsis or path:
+        raise SpecError("[+] adds a whole entry to a list of any length, as in objective.terms[+]=Supervised(distill).")
+    with at(f"[{len(nodes)}]"):
+        return (*nodes, parse(text, inner[0]))
 
 
 def parse(text: str, annotation: Any, current: Any = None) -> Any:

@@ -31,7 +31,6 @@ from frugalvit.training.recipe import Recipe, filled, preprocess_of
 from frugalvit.training.schedule import Clock
 from frugalvit.training.state import latest, refuse_damaged
 from frugalvit.training.teacher import Teacher
-from frugalvit.training.teacher_check import check_teacher
 
 
 def opened(recipe: Recipe, data: str | Path | Mapping[str, Source] | None) -> dict[str, Source]:
@@ -120,18 +119,6 @@ def opened_teacher(
         who = ready if ready is not None or teaching is None else teaching.teacher
         assert who is not None
         return open_teacher(who, preprocess, train.classes, place, taps=taps, known=known)
-
-
-def checked_teacher(training: Training, workers: int) -> list[str]:
-    """What is to be said of the teacher, once it has shown what it is worth."""
-    teacher, teaching = training.step.teacher, training.recipe.teaching
-    if teacher is None:
-        return []
-    if "val" not in training.framed:
-        return [*teacher.notes, f"the teacher, {teacher.name}, is not measured: there is no validation split"]
-    with at("recipe.teaching"):
-        found = check_teacher(teacher, training.framed["val"], None if teaching is None else teaching.least, workers)
-    return [*teacher.notes, found.note]
 
 
 def description(training: Training, model: nn.Module | None, objective: object) -> dict[str, Any]:

@@ -8,11 +8,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+from torch import nn
+
 from frugalvit.cautions import other_colors
 from frugalvit.deploy.packed_file import ENDING
 from frugalvit.errors import NOTICING, SpecError, WeightsError
+from frugalvit.nn.network import Network
 from frugalvit.report.record import RunFolder
+from frugalvit.training.adapt import listed, numbered
 from frugalvit.training.prepare import Training
+from frugalvit.training.tune import heads_of
 from frugalvit.weights.fetch import fetch
 from frugalvit.weights.load import load_weights
 
@@ -90,6 +96,22 @@ def initialized(training: Training, init: str, origin: str) -> list[str]:
     with NOTICING, warnings.catch_warnings(record=True) as notices:
         warnings.simplefilter("always")
         load_weights(training.state.module, fetched.path, origin or fetched.origin)
+    named = by_names(training.state.module, fetched.names, training.sources["train"].classes)
     if training.state.average is not None:
         training.state.average.load(training.state.module.state_dict())
-    return [*other_colors(training.preprocess, fetched.released), *(str(notice.message) for notice in notices)]
+    return [*other_colors(training.preprocess, fetched.released), *(str(notice.message) for notice in notices), *named]
+
+
+def by_names(module: nn.Module, theirs: tuple[str, ...], ours: tuple[str, ...]) -> list[str]:
+    """Put heads that know the data's classes in another order into the data's; a word on that, or on heads of other classes."""
+    if len(theirs) != len(ours) or theirs == ours or not isinstance(module, Network) or numbered(theirs) or numbered(ours):
+        return []  # where there are not as many, the heads are fresh
+    if set(theirs) != set(ours):
+        other = listed(name for name in theirs if name not in ours)
+        return [f"caution: the heads begin with what they learned for other classes, as many as the data's: {other}"]
+    order, starts = [theirs.index(name) for name in ours], heads_of(module)
+    with torch.no_grad():
+        for name, one in module.named_parameters():
+            if name.startswith(starts) and len(one) == len(ours):
+                one.copy_(one[order])
+    return ["the weights know the data's classes in another order; their heads are put into the data's"]

@@ -15,7 +15,6 @@ from torch import nn
 from frugalvit.beginning import (
     as_saved,
     begin,
-    checked_teacher,
     description,
     lengthen,
     opened,
@@ -27,6 +26,7 @@ from frugalvit.data.source import Source
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec
 from frugalvit.errors import DataError, SpecError
 from frugalvit.first_weights import Begun, initialized, naming_repeated, start_of
+from frugalvit.judging import Judged, checked_teacher
 from frugalvit.measure.latency import device_name
 from frugalvit.nn.architecture import Architecture
 from frugalvit.nn.network import Network
@@ -132,7 +132,9 @@ def train(
             lengthen(Path(out), training, described, where, display)
         with naming_repeated(init, repeats):
             notices = [*initialized(training, init, origin)] if fresh else []
-        notices += checked_teacher(training, workers) if fresh else []
+        judged = checked_teacher(training, workers) if fresh else Judged(())
+        notices += judged.notes
+        where |= {"teacher": encode(judged)} if judged.notes else {}
         with (RunFolder.resume if resume else RunFolder.create)(Path(out), described, where) as folder:
             start = f"from the weights of {init}" if init else "from fresh weights (no --init)"
             words = () if model is not None else start_cautions(training, init)
@@ -179,11 +181,16 @@ def elsewhere(out: Path, place: Place, asked: bool) -> str:
     return f"caution: the run was trained {there}, and goes on {here[0]} in {here[1]}: other weights than in one go"
 
 
-def fit(recipe: Recipe, data: str | Path | Mapping[str, Source] | None = None, device: str = "auto") -> Iterator[Record]:
+def fit(
+    recipe: Recipe,
+    data: str | Path | Mapping[str, Source] | None = None,
+    device: str = "auto",
+    teacher: Given | None = None,
+) -> Iterator[Record]:
     """The records of a training, for loops of one's own; nothing is written. A teacher must be worth it, as in `train`."""
     place, sources = place_for(device, recipe.precision), opened(recipe, data)
     with settled(recipe):
-        training = prepare(recipe, sources, place, teacher=opened_teacher(recipe, sources, place))
+        training = prepare(recipe, sources, place, teacher=opened_teacher(recipe, sources, place, teacher))
         checked_teacher(training, workers=0)
     return settled_records(training)
 

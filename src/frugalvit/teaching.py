@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -37,7 +36,7 @@ from frugalvit.training.teacher import (
     ZooTeacher,
 )
 from frugalvit.training.teacher_check import refuse_no_probabilities
-from frugalvit.training.teacher_networks import Answering, Members, OnnxNetwork
+from frugalvit.training.teacher_networks import Answering, Members, OnnxNetwork, copied
 from frugalvit.weights.fetch import Fetched, fetch, fetch_released
 from frugalvit.weights.load import ORIGINS, load_weights
 from frugalvit.weights.pretrained import Pretrained, pretrained
@@ -218,8 +217,10 @@ def saved(teacher: RunTeacher, taps: tuple[str, ...], parts: Iterable[type]) -> 
         height, width = pair(teacher.size)
         pictures = replace(spec.preprocess, height=height, width=width)
         spec = ClassifierSpec(resized(spec.model, teacher.size), pictures, spec.classes, spec.fusion)
+    if len(teacher.classes) not in (0, len(spec.classes)):
+        raise SpecError(f"{len(teacher.classes)} names for a teacher of {len(spec.classes)} classes.", path="classes")
     module, notes = filled(spec.model, weights_file(path), "frugalvit", taps)
-    return Found(module, spec.preprocess, spec.classes, teacher.path, spec.fusion, notes)
+    return Found(module, spec.preprocess, teacher.classes or spec.classes, teacher.path, spec.fusion, notes)
 
 
 def named(teacher: ZooTeacher, classes: int, taps: tuple[str, ...]) -> Found:
@@ -293,5 +294,5 @@ def ready(teacher: ReadyTeacher, student: Preprocess) -> Found:
     """A copy of the user's module, so that theirs is neither frozen nor moved; a function as it is."""
     answer: nn.Module | Callable[[Tensor], object] = teacher.answer
     name = type(answer).__name__ if isinstance(answer, nn.Module) else getattr(answer, "__name__", type(answer).__name__)
-    network = Answering(copy.deepcopy(answer) if isinstance(answer, nn.Module) else answer, teacher.gives)
+    network = Answering(copied(answer, name) if isinstance(answer, nn.Module) else answer, teacher.gives)
     return Found(network, teacher.preprocess or student, tuple(teacher.classes), name)

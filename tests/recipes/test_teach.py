@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from torch import nn
 
+import frugalvit
 from frugalvit.errors import SpecError
-from frugalvit.objective.distill import Distilled, HardLabel, SoftKl
+from frugalvit.objective.distill import Distilled, HardLabel, LogitCrossEntropy, SoftKl
 from frugalvit.objective.loss import CrossEntropy
+from frugalvit.objective.match import MatchedTokens
 from frugalvit.objective.objective import Objective, Supervised
 from frugalvit.recipes.find import recipe
 from frugalvit.recipes.teach import named_teacher, taught
@@ -52,6 +55,13 @@ def test_a_path_is_a_run_and_any_other_name_a_model(folder: str) -> None:
     assert named_teacher("timm:resnet50") == ZooTeacher("timm:resnet50")
 
 
+def test_a_folder_that_is_there_needs_no_slash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert named_teacher("mine") == ZooTeacher("mine")
+    (tmp_path / "mine").mkdir()
+    assert named_teacher("mine") == RunTeacher("mine")
+
+
 def test_a_distilled_model_keeps_its_token_and_the_recipe_survives_json() -> None:
     made = taught(recipe("deit.digits"), TEACHING)
     assert made.model == recipe("deit.digits").model
@@ -70,7 +80,26 @@ def test_convnets_have_no_token_and_some_recipes_no_labels() -> None:
     assert taught(recipe("digits.resnet"), TEACHING, "soft").teaching == TEACHING
     unlabeled = replace(recipe("vit.digits"), objective=Objective((Distilled("class"),)))
     with pytest.raises(SpecError, match="no term teaches the class head"):
-        taught(unlabeled, TEACHING)
+        taught(unlabeled, TEACHING, "token")
+    foreign = replace(recipe("vit.digits"), model=frugalvit.model("timm:test_vit", classes=10))
+    with pytest.raises(SpecError, match=r"ForeignModel has no tokens.* ours are named without `timm:`"):
+        taught(foreign, TEACHING)
+
+
+def test_a_recipe_that_learns_from_a_teacher_keeps_its_terms_unless_a_way_is_said() -> None:
+    matched = MatchedTokens("tokens[3]", "maps[2]", 0.1)
+    own = taught(recipe("vit.digits"), way="soft_token")
+    own = replace(own, objective=Objective((*own.objective.terms, matched)))
+    kept = taught(own, TEACHING)
+    assert kept == replace(own, teaching=TEACHING)
+    assert taught(own, TEACHING, "hard").objective == taught(recipe("vit.digits"), TEACHING, "hard").objective
+
+
+def test_logits_alone_weigh_as_much_as_labels_alone() -> None:
+    (term,) = taught(recipe("binaryvit.digits"), TEACHING, "logits").objective.terms
+    assert term == Distilled("class", LogitCrossEntropy(), 1.0)
+    (released,) = recipe("binaryvit.digits", "teacher=runs/teacher").objective.terms
+    assert term == released
     with pytest.raises(SpecError, match="Use token, soft_token, hard, soft, logits"):
         taught(recipe("vit.digits"), TEACHING, "feature")  # type: ignore[arg-type]
 

@@ -100,6 +100,14 @@ def test_what_was_measured_is_not_trained_again(table: Study, toy: Toy, student:
     assert trained({"none": slower}, replace(toy.setup, only=())) == {"none": {}}
 
 
+def test_students_without_tokens_are_compared_by_the_other_ways(toy: Toy) -> None:
+    convnet, toy.watch.count = recipe("digits.resnet", "channels=4", "duration=Steps(2)", "schedule.warmup=Steps(1)"), 0
+    setup = replace(toy.setup, out=toy.setup.out / "convnet", seeds=(0,), file=None)
+    found = ablation(convnet, toy.convnet, setup, methods=("none", "hard"))
+    assert found.rows == (NONE, HARD) and [one.claim.text for one in found.verdicts()] == [f"{HARD} above {NONE}"]
+    assert set(found.values) == {(NONE, "top-1"), (HARD, "top-1")} and found.table()
+
+
 def test_students_of_two_kinds_of_teachers_share_trainings_with_the_ablation(table: Study, toy: Toy, student: Recipe) -> None:
     toy.started()
     found = teachers(student, {"resnet": toy.convnet}, {"deit": toy.transformer}, toy.setup)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -19,6 +20,7 @@ from frugalvit.data.augment import Augment, PadCrop, Resize
 from frugalvit.data.digits import Digits
 from frugalvit.data.erase import Erase
 from frugalvit.data.mix import NoMix, SwitchMix
+from frugalvit.data.split import Picked
 from frugalvit.errors import DataError, SpecError
 from frugalvit.objective.distill import Distilled, HardLabel, SoftKl
 from frugalvit.objective.loss import CrossEntropy
@@ -272,3 +274,53 @@ def test_answers_in_a_file_are_for_pictures_as_they_are_stored(
     assert torch.allclose(live_BC, kept_BC, atol=1e-4)
     with pytest.raises(DataError, match="of other pictures"):
         filed(plain, ReadyTeacher(Scaled(1.0)))
+
+
+# ------------------------------------------------------------------------------------------------ what it is worth
+
+
+def test_what_a_teacher_is_worth_is_kept_with_the_run(teacher: Path, tmp_path: Path) -> None:
+    notes = Notes()
+    frugalvit.train(student(teacher, least=0.0), out=tmp_path / "run", device="cpu", display=notes)
+    told = json.loads((tmp_path / "run" / "environment.json").read_text())["teacher"]
+    own = json.loads((teacher / "summary.json").read_text())["val_top1"]
+    assert told["pictures"] == 500 and told["top1"] == pytest.approx(own)
+    assert told["notes"] and set(told["notes"]) <= set(notes.said)
+    frugalvit.train(recipe("deit.digits", *SIZES), out=tmp_path / "alone", device="cpu")
+    assert "teacher" not in json.loads((tmp_path / "alone" / "environment.json").read_text())
+
+
+def test_what_is_asked_of_a_teacher_needs_pictures_to_see_it_by(teacher: Path, tmp_path: Path) -> None:
+    train = {"train": Digits().open("train", None)}
+    with pytest.raises(SpecError, match=r"teaching\.least: 50 % are asked for, and there is no validation split"):
+        frugalvit.train(student(teacher, least=50.0), out=tmp_path / "run", data=train, device="cpu")
+    assert not (tmp_path / "run").exists()
+    notes = Notes()
+    frugalvit.train(student(teacher, least=0.0), out=tmp_path / "run", data=train, device="cpu", display=notes)
+    assert any("is not measured: there is no validation split" in text for text in notes.said)
+
+
+def test_a_teacher_that_may_know_the_pictures_it_is_measured_on_is_told(teacher: Path, tmp_path: Path) -> None:
+    train, val = (Digits().open(split, None) for split in ("train", "val"))
+    for name, other, told in (("same", val, False), ("other", Picked(val, np.arange(100)), True)):
+        notes = Notes()
+        data = {"train": train, "val": other}
+        frugalvit.train(student(teacher, least=0.0), out=tmp_path / name, data=data, device="cpu", display=notes)
+        assert any("held out other pictures; if it learned from some" in text for text in notes.said) == told
+
+
+def test_a_loop_of_ones_own_takes_a_teacher_of_ones_own() -> None:
+    def answer(image_BCHW: torch.Tensor) -> torch.Tensor:
+        return 2.0 * torch.eye(10)[torch.arange(len(image_BCHW)) % 10]
+
+    made = taught(recipe("vit.digits", *SIZES), Teaching(least=0.0))
+    (record,) = islice(frugalvit.fit(made, device="cpu", teacher=answer), 1)
+    assert {"supervised_class", "distilled_distill"} <= set(record.values)
+    with pytest.raises(SpecError, match="leaves its teacher to the training, and none is given"):
+        next(frugalvit.fit(made, device="cpu"))
+
+
+def test_answers_that_cannot_be_written_are_told(teacher: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(DataError, match=r"file/answers\.safetensors: the teacher's answers cannot be written there \("):
+        filed(still(teacher, tmp_path / "file" / "answers.safetensors"), ReadyTeacher(Scaled(1.0)))

@@ -7,15 +7,20 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 from tests.test_cli import bad, good
+from tests.training.runs import Notes
 from torch.nn.functional import interpolate
 
 import frugalvit
+from frugalvit.data.digits import Digits
 from frugalvit.data.preprocess import Preprocess
+from frugalvit.data.source import Source
+from frugalvit.data.split import Picked
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec
 from frugalvit.errors import WeightsError
 from frugalvit.objective.distill import Distilled, HardLabel
@@ -165,7 +170,7 @@ def test_the_size_of_the_teacher_is_part_of_the_command_and_of_the_run(student: 
     words += ["--device", "cpu", "teaching.teacher.size=24", "teaching.least=0", "--out", str(tmp_path / "out")]
     good("distill", *words)
     saved = json.loads((tmp_path / "out" / "student" / "recipe.json").read_text())
-    assert saved["teaching"]["teacher"] == {"part": "RunTeacher", "path": str(teacher), "size": 24}
+    assert saved["teaching"]["teacher"] == {"part": "RunTeacher", "path": str(teacher), "size": 24, "classes": []}
     assert saved["model"]["image"]["height"] == 24 and saved["teaching"]["least"] == 0
     text = bad("distill", *words[:-1], str(tmp_path / "other"), "teaching.teacher.sice=24")
     assert "RunTeacher has no field 'sice'. Did you mean 'size'?" in text
@@ -216,3 +221,49 @@ def test_nothing_of_the_teacher_or_the_terms_is_in_what_is_saved(teacher: Path, 
     shutil.rmtree(tmp_path / "teacher")
     shutil.move(run, tmp_path / "elsewhere")
     assert frugalvit.load(tmp_path / "elsewhere")(torch.zeros(1, 1, 16, 16)).shape == (1, 10)
+
+
+class Renamed(Picked):
+    """The digits under other names, in the order of these."""
+
+    def __init__(self, source: Source, classes: tuple[str, ...], order: list[int]):
+        super().__init__(source, np.arange(len(source)), classes)
+        self.labels = np.argsort(order)[source.labels]
+
+
+@pytest.fixture(scope="module")
+def named_student(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of classes with names."""
+    out = tmp_path_factory.mktemp("runs") / "named"
+    frugalvit.train(distilled(16), out=out, data=of_names(NAMES))
+    return out
+
+
+NAMES = tuple(f"digit {one}" for one in range(10))
+
+
+def of_names(names: tuple[str, ...], order: list[int] | None = None) -> dict[str, Source]:
+    order = order or list(range(10))
+    return {split: Renamed(Digits().open(split, None), names, order) for split in ("train", "val")}
+
+
+def test_heads_that_know_the_classes_in_another_order_are_put_into_the_datas(named_student: Path, tmp_path: Path) -> None:
+    order, notes = [3, 1, 4, 0, 5, 9, 2, 6, 8, 7], Notes()
+    data = of_names(tuple(NAMES[one] for one in order), order)
+    run = frugalvit.train(distilled(16, *STILL), out=tmp_path / "run", init=str(named_student), data=data, display=notes)
+    before, after = weights(named_student), weights(run.path)
+    heads = {f"readout.heads.{head}.{part}" for head in HEADS for part in ("weight", "bias")}
+    assert changed(before, after) == heads and all(torch.equal(after[name], before[name][order]) for name in heads)
+    assert "the weights know the data's classes in another order; their heads are put into the data's" in notes.said
+    assert run.summary["val_top1"] == frugalvit.train(
+        distilled(16, *STILL), out=tmp_path / "same", init=str(named_student), data=of_names(NAMES)
+    ).summary["val_top1"]  # fmt: skip
+
+
+def test_heads_of_other_classes_that_are_as_many_are_told(named_student: Path, tmp_path: Path) -> None:
+    notes = Notes()
+    data = of_names(tuple(f"letter {one}" for one in range(10)))
+    run = frugalvit.train(distilled(16, *STILL), out=tmp_path / "run", init=str(named_student), data=data, display=notes)
+    assert changed(weights(named_student), weights(run.path)) == set()
+    said = "caution: the heads begin with what they learned for other classes, as many as the data's"
+    assert f"{said}: digit 0, digit 1, digit 2, ..." in notes.said

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -485,7 +486,10 @@ def test_a_module_of_ones_own_is_copied_and_a_function_is_not_captured(classifie
             r"logits of shape \(1, 32\) for 5 classes\. Use a teacher of 5 classes, or name all 32 that it knows: "
             r"ReadyTeacher\(module, classes=\(\.\.\.\)\) with Teaching\(classes='included'\)",
         ),
-        (lambda image: image[:, :1, :5], r"logits of shape \(1, 1, 5, 32\) for 5 classes\. Return one row of 5 for"),
+        (
+            lambda image: image[:, :1, :5],
+            r"logits of shape \(1, 1, 5, 32\) for 5 classes and 1 picture\. Return one row of 5 for",
+        ),
         (lambda image: (image, image), "it answers with tuple. Return a tensor of logits"),
         (lambda image: image[:, 7], "it fails on a blank picture of 3 x 32 x 32 .index 7 is out of bounds"),
     ],
@@ -562,7 +566,7 @@ class Session:
             raise RuntimeError("[ONNXRuntimeError] : 7 : INVALID_PROTOBUF\nmore")
 
     def get_inputs(self) -> list[Any]:
-        return [SimpleNamespace(name="image", shape=[2, 3, "height", 8])]
+        return [SimpleNamespace(name="image", shape=[2, 3, "height", 8], type="tensor(float)")]
 
     def get_outputs(self) -> list[Any]:
         return [SimpleNamespace(name=name, shape=[2, 3]) for name in ("logits", "turned", "likely")]
@@ -602,6 +606,24 @@ def test_a_file_that_onnxruntime_opens(tmp_path: Path, monkeypatch: pytest.Monke
             open_teacher(one, student, ("a", "b", "c"), CPU)
     with pytest.raises(SpecError, match=r"teacher\.classes: the teacher has 3 classes without names, the student 2"):
         open_teacher(replace(spec, classes=()), student, ("a", "b"), CPU)
+
+
+def test_a_file_of_16_bit_floats_is_given_such_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Half(Session):
+        def get_inputs(self) -> list[SimpleNamespace]:
+            return [SimpleNamespace(**{**vars(one), "type": "tensor(float16)"}) for one in super().get_inputs()]
+
+        def run(self, outputs: list[str], given: dict[str, np.ndarray]) -> list[np.ndarray]:
+            assert given["image"].dtype == np.float16
+            return [one.astype(np.float16) for one in super().run(outputs, {"image": given["image"].astype(np.float32)})]
+
+    runtime = SimpleNamespace(InferenceSession=Half, get_available_providers=lambda: ["CPUExecutionProvider"])
+    monkeypatch.setitem(sys.modules, "onnxruntime", runtime)
+    (tmp_path / "a.onnx").write_bytes(b"onnx")
+    spec = OnnxTeacher(str(tmp_path / "a.onnx"), *IMAGENET, ("a", "b", "c"), 8, output="logits")
+    teacher, image = open_teacher(spec, Preprocess(8, 8, *IMAGENET), ("a", "b", "c"), CPU), torch.randn(5, 3, 8, 8)
+    assert logits(teacher, image).dtype == torch.float32
+    assert torch.allclose(logits(teacher, image), image.mean((2, 3)), atol=2e-3)
 
 
 def test_the_fingerprint_of_a_file_follows_its_output_and_the_weights_beside_it(
@@ -685,6 +707,93 @@ def test_a_teacher_near_chance_is_refused_unless_it_is_let_in(digits: Path) -> N
     wrong = open_teacher(RunTeacher(str(digits)), own, (*classes[1:], "0"), CPU)  # a permutation that the labels do not have
     with pytest.raises(SpecError, match=r"chance is 10\.0 %"):
         check_teacher(wrong, framed(own))
+
+
+def test_a_teacher_that_says_one_class_to_all_is_refused_and_one_that_is_no_better_told() -> None:
+    own, names, labels_N = Preprocess(4, 4, (0.0,), (1.0,)), ("ant", "bee"), np.array([0] * 36 + [1] * 4)
+    seen = Framed(
+        Arrays(np.arange(40, dtype=np.uint8)[:, None, None].repeat(16, 1).reshape(40, 4, 4), labels_N, names, "x"), own, CPU
+    )
+
+    def answering(said_N: Tensor) -> Teacher:
+        def answer(image_BCHW: Tensor) -> Tensor:
+            return 3.0 * nn.functional.one_hot(said_N[(image_BCHW[:, 0, 0, 0] * 255).round().long()], 2).float()
+
+        return open_teacher(ReadyTeacher(answer), own, names, CPU)
+
+    constant = answering(torch.zeros(40, dtype=torch.long))
+    with pytest.raises(SpecError, match=r"says ant to each of 40 validation pictures, which is right for 90\.0 %.*--least 0"):
+        check_teacher(constant, seen)
+    assert "to say the most frequent class to all would be right for 90.0 %" in check_teacher(constant, seen, least=0.0).note
+    one_wrong = torch.from_numpy(labels_N).clone()
+    one_wrong[:5] = 1
+    assert "most frequent class" in check_teacher(answering(one_wrong), seen).note
+    assert "most frequent class" not in check_teacher(answering(torch.from_numpy(labels_N)), seen).note
+
+
+def test_those_who_answer_together_are_measured_one_by_one(digits: Path) -> None:
+    own, classes = preprocess_of(recipe("digits.resnet")), tuple(map(str, range(10)))
+    both = open_teacher(Ensemble((RunTeacher(str(digits)), RunTeacher(str(digits), size=16))), own, classes, CPU)
+    single = check_teacher(open_teacher(RunTeacher(str(digits)), own, classes, CPU), framed(own)).top1
+    assert f"({digits} {single:.1f} %, {digits} " in check_teacher(both, framed(own), least=0.0).note
+    turned = RunTeacher(str(digits), classes=(*classes[1:], "0"))  # whose first class is the data's second
+    bad = open_teacher(Ensemble((RunTeacher(str(digits)), turned)), own, classes, CPU)
+    with pytest.raises(SpecError, match=rf"the teacher, {digits}, gets .* chance is 10\.0 %"):
+        check_teacher(bad, framed(own))
+    assert f"{digits} {single:.1f} %" in check_teacher(bad, framed(own), least=0.0).note
+
+
+def test_a_run_may_be_told_the_datas_names_for_its_classes(digits: Path) -> None:
+    own, names = preprocess_of(recipe("digits.resnet")), tuple(f"digit {one}" for one in range(10))
+    with pytest.raises(SpecError, match=r"teacher\.classes: 2 names for a teacher of 10 classes"):
+        open_teacher(RunTeacher(str(digits), classes=("a", "b")), own, names, CPU)
+    renamed = RunTeacher(str(digits), classes=names)
+    image = torch.randn(3, 1, 8, 8)
+    plain = open_teacher(RunTeacher(str(digits)), own, tuple(map(str, range(10))), CPU)
+    assert torch.equal(logits(open_teacher(renamed, own, names, CPU), image), logits(plain, image))
+    turned = logits(open_teacher(renamed, own, names[::-1], CPU), image)
+    assert torch.equal(turned, logits(plain, image).flip(1))
+
+
+class Working(nn.Module):
+    """A network that works on what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3 * 32 * 32, len(NAMES))
+
+    def forward(self, image_BCHW: Tensor) -> Tensor:
+        return self.linear(image_BCHW.mul_(2).sub_(1).flatten(1))
+
+
+def test_a_teacher_that_works_in_place_leaves_the_students_pictures_alone() -> None:
+    module = Working().eval()
+    for one in (module, lambda image: module(image)):
+        teacher, image = open_teacher(one, STUDENT, NAMES, CPU), pictures()
+        before = image.clone()
+        with torch.no_grad():
+            assert torch.equal(logits(teacher, image), module(before.clone()))
+        assert torch.equal(image, before)
+
+
+def test_one_row_for_all_pictures_is_no_answer() -> None:
+    teacher = open_teacher(lambda image: torch.arange(5.0)[None], STUDENT, NAMES, CPU)
+    with pytest.raises(
+        SpecError, match=r"logits of shape \(1, 5\) for 5 classes and 4 pictures\. Return one row of 5 for each"
+    ):
+        teacher(torch.randn(4, 3, 32, 32))
+
+
+def test_scripted_modules_teach_and_what_cannot_be_copied_says_what_to_do() -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 5)).eval()
+    image = pictures()
+    with pytest.warns(FutureWarning):
+        scripted = torch.jit.trace(module, image)
+    assert torch.allclose(logits(open_teacher(scripted, STUDENT, NAMES, CPU), image), module(image), atol=1e-5)
+    assert all(one.requires_grad for one in module.parameters())
+    module.lock = threading.Lock()
+    with pytest.raises(SpecError, match=r"Sequential: it cannot be copied .*Give a function that calls it"):
+        open_teacher(module, STUDENT, NAMES, CPU)
 
 
 def right_for(share: float, labels_N: np.ndarray, classes: int) -> tuple[Teacher, Framed]:

@@ -140,6 +140,9 @@ def test_official_deit_files_are_read(tmp_path, toy: Model) -> None:
     ours = toy.build().eval()
     load_weights(ours, tmp_path / "deit.pth", "official")
     torch.testing.assert_close(fuse(ours(IMAGE)), theirs(IMAGE), atol=1e-5, rtol=0)
+    for key in ("state_dict", "model_state_dict"):  # as trainers of one's own call it
+        torch.save({key: theirs.state_dict(), "epoch": 3}, tmp_path / "own.pth")
+        load_weights(toy.build(), tmp_path / "own.pth", "official")
 
 
 @pytest.mark.parametrize("kind", [ViTForImageClassification, DeiTForImageClassificationWithTeacher, DeiTForImageClassification])

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 DATASET = "data.dataset"
 TEACHER = "A run folder, a recipe (trained first), an exported .onnx file, or a model: regnety_160, timm:resnet50."
 TEACHER += " Several together: once for each, trained already."
+WAY = "token or soft_token (one of its own learns), hard, soft or logits (the class head does). Default: token, or the terms of"
+WAY += " a student's recipe that learns from a teacher already."
+ONCE = {"teaching": "--teacher", "teaching.teacher": "--teacher", "teaching.least": "--least"}  # which words say it already
 
 
 @app.command(cls=OfSettings)
@@ -49,10 +52,7 @@ def distill(
     overrides: Overrides = None,
     teacher: Annotated[list[str] | None, typer.Option("--teacher", help=TEACHER)] = None,
     student: Annotated[str, typer.Option("--student", help="The student's recipe: see `list recipes`.")] = "",
-    way: Annotated[
-        str,
-        typer.Option("--way", help="token or soft_token (one of its own learns), hard, soft or logits (the class head does)."),
-    ] = "token",
+    way: Annotated[str, typer.Option("--way", help=WAY)] = "",
     least: Annotated[float | None, typer.Option("--least", help="The teacher's top-1 in percent, below which to stop.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="The folder to write: teacher/ and student/.")] = None,
     data: TrainingData = None,
@@ -70,8 +70,8 @@ def distill(
     """Train a student that learns from a teacher; name=value sets what the student's recipe takes.
 
     teacher.passes=60 and the like set what the teacher's recipe takes; data.dataset=... is for both. teaching.teacher.size=384
-    edits how the teacher is opened, objective.terms[1].weight=0.3 what is learned from it; --init starts the student from
-    weights, and --extend changes its length alone.
+    edits how the teacher is opened, objective.terms[1].weight=0.3 what is learned, as it stands with the teacher
+    (objective.terms[+]=... adds a term); --init starts the student from weights, and --extend changes its length alone.
     """
     from frugalvit.assign import override
     from frugalvit.first_weights import repeated
@@ -87,10 +87,7 @@ def distill(
         if not given:
             raise SpecError("is needed, as in --teacher digits.resnet --student vit.digits --out runs/taught.", path=name)
     assert out is not None
-    for text in overrides or []:
-        if text.partition("=")[0].strip() == "teaching":
-            cure = "Name the teacher by --teacher, and edit how it teaches: teaching.least=90, teaching.teacher.size=384"
-            raise SpecError(f"the teaching is made of --teacher. {cure}.", path="teaching")
+    refuse_said_twice([text.partition("=")[0].strip() for text in overrides or []], least)
     about = [text for text in overrides or [] if of_taught(text)]
     own = [text for text in overrides or [] if text.strip().startswith(OWN)]
     rest = [text for text in overrides or [] if text not in (*about, *own)]
@@ -100,7 +97,10 @@ def distill(
     refuse_folder_of_seeds(context, out / "student")
     display = display_for(sys.stderr, "quiet" if quiet else "auto")
     refuse_recipe_of_own_parts(student)
-    made = taught(recipe(student, *rest), Teaching(together(teachers, out), least), way)  # type: ignore[arg-type]
+    plain_student = recipe(student, *rest)
+    made = taught(plain_student, Teaching(together(teachers, out), least), way or None)  # type: ignore[arg-type]
+    if way and plain_student.objective.needs_teacher:
+        display.note(f"--way {way} replaces the terms of the student's recipe: {', '.join(plain_student.objective.names)}")
     made = override(made, *about)
     tutor, start = teacher_recipe(teachers[0], own, rest), repeated(init, student)
     with resumable(out):
@@ -156,9 +156,17 @@ def distill(
 
 
 def of_taught(override: str) -> bool:
-    """Whether it edits the recipe with a teacher, not the plain one. A whole first term is the labels', which is kept."""
+    """Whether it edits the recipe with a teacher, not the plain one."""
     path = override.partition("=")[0].strip()
-    return path.startswith(("teaching.", "objective.terms[", "objective.terms.")) and path != "objective.terms[0]"
+    return path == "objective" or path.startswith(("teaching.", "objective."))
+
+
+def refuse_said_twice(paths: list[str], least: float | None) -> None:
+    """What an option says, no setting may say otherwise."""
+    for path in paths:
+        if path in ONCE and (path != "teaching.least" or least is not None):
+            cure = "Edit how the teacher is opened, as by teaching.teacher.size=384, or teaching.classes=included"
+            raise SpecError(f"is what {ONCE[path]} says. {cure}.", path=path)
 
 
 def tell_teacher(first: Run | None) -> None:
@@ -226,6 +234,7 @@ def refuse_student(
     """All that speaks against the student's training and is known without its teacher, before that is trained for hours."""
     from frugalvit.beginning import opened
     from frugalvit.first_weights import initialized, start_of
+    from frugalvit.judging import refuse_unmeasurable
     from frugalvit.objective.objective import Objective
     from frugalvit.report.record import RunFolder
     from frugalvit.training.devices import place_for
@@ -239,9 +248,12 @@ def refuse_student(
     with at("recipe.objective"):
         made.objective.refuse_other_heads(made.model.heads)
     place, alone = place_for(device, made.precision), replace(made, objective=Objective(), teaching=None)
+    sources = opened(alone, data)
+    if "val" not in sources:
+        refuse_unmeasurable(made.teaching)
     training = prepare(
         alone,
-        opened(alone, data),
+        sources,
         place,
         progress=lambda done, total: display.count("decoding pictures, once", done, total),
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from frugalvit.errors import SpecError
+from frugalvit.nn.foreign import ForeignModel
 from frugalvit.nn.layers import Join
 from frugalvit.nn.model import Model
 from frugalvit.objective.distill import Distilled, HardLabel, LogitCrossEntropy, SoftKl
@@ -20,10 +21,11 @@ Way = Literal["token", "soft_token", "hard", "soft", "logits"]
 SHARE, TEMPERATURE = 0.1, 3.0  # of soft distillation: the paper's λ and τ
 
 
-def taught(recipe: Recipe, teaching: Teaching = Teaching(), way: Way = "token") -> Recipe:
-    """The recipe with a teacher. What it minimizes on the class head, smoothing included, stays; nothing else changes.
+def taught(recipe: Recipe, teaching: Teaching = Teaching(), way: Way | None = None) -> Recipe:
+    """The recipe with a teacher. What it minimizes on the class head, smoothing included, stays; its other terms make room.
 
-    Without a teacher's name it is for whoever is given to the training: `train(taught(recipe), teacher=module)`.
+    Without a teacher's name it is for whoever is given to the training: `train(taught(recipe), teacher=module)`. Without a way
+    a recipe that learns from a teacher already keeps all of its terms; any other takes token.
     token: ½ CE(class, y) + ½ CE(distill, argmax z_t), the distillation token learning from the teacher alone (eq. 3, §4);
     soft_token: ½ CE(class, y) + ½ τ² KL(softmax(z_t/τ) ‖ softmax(distill/τ)), what the release calls soft;
     hard: ½ CE(class, y) + ½ CE(class, argmax z_t);
@@ -37,8 +39,11 @@ def taught(recipe: Recipe, teaching: Teaching = Teaching(), way: Way = "token") 
     if not isinstance(teaching, Teaching):
         named = "For a teacher by name say Teaching(RunTeacher('runs/teacher'))."
         raise SpecError(f"{shown(teaching)} is no Teaching. {named} One of your own: {GIVE_IT}", path="teaching")
+    if way is None and recipe.objective.needs_teacher:
+        return replace(recipe, teaching=teaching)
+    way = way or "token"
     if way == "logits":
-        return replace(recipe, objective=Objective((Distilled("class", LogitCrossEntropy()),)), teaching=teaching)
+        return replace(recipe, objective=Objective((Distilled("class", LogitCrossEntropy(), 1.0),)), teaching=teaching)
     labels = class_loss(recipe)
     match way:
         case "token" | "soft_token":
@@ -56,10 +61,10 @@ def taught(recipe: Recipe, teaching: Teaching = Teaching(), way: Way = "token") 
 
 
 def named_teacher(name: str) -> RunTeacher | OnnxTeacher | ZooTeacher:
-    """A run's folder, which has a slash in it (`runs/teacher`, `./teacher`), a file that ends in .onnx, or a model by name."""
+    """A run's folder, which is there or has a slash in it (`runs/teacher`), a file that ends in .onnx, or a model by name."""
     if Path(name).suffix == ".onnx":
         return OnnxTeacher(name)
-    return ZooTeacher(name) if Path(name).name == name else RunTeacher(name)
+    return ZooTeacher(name) if Path(name).name == name and not Path(name).is_dir() else RunTeacher(name)
 
 
 def class_loss(recipe: Recipe) -> Supervised:
@@ -77,8 +82,11 @@ def two_headed(recipe: Recipe) -> Model:
         assert isinstance(model, Model)
         return model
     if not isinstance(model, Model):
+        ours = ""
+        if isinstance(model, ForeignModel):
+            ours = " Models of timm and torchvision cannot be changed; ours are named without `timm:` (`list models`)."
         raise SpecError(
-            f"{type(model).__name__} has no tokens, so none for a teacher. Use hard, soft or logits.", path="recipe.model"
+            f"{type(model).__name__} has no tokens, so none for a teacher. Use hard, soft or logits.{ours}", path="recipe.model"
         )
     if not any(isinstance(layer, Join) and "class" in layer.names for layer in model.layers):
         raise SpecError(

@@ -20,6 +20,7 @@ from frugalvit.training.recipe import Recipe
 from frugalvit.training.teacher import RunTeacher, TeacherSpec, Teaching
 
 Method = Literal["none", "soft", "hard", "token"]
+METHODS: tuple[Method, ...] = ("none", "soft", "hard", "token")
 
 TOP1, STUDENT, NO_TEACHER = "top-1", "student", "no teacher"
 NONE, SOFT, HARD = "no distillation", "soft", "hard"
@@ -53,27 +54,38 @@ FIGURE_3 = {  # of the paper: DeiT-B at 224 pixels, by epochs
 }
 
 
-def ablation(student: Recipe, teacher: TeacherSpec, setup: Setup, others: Mapping[Method, TeacherSpec] | None = None) -> Study:
+def ablation(
+    student: Recipe,
+    teacher: TeacherSpec,
+    setup: Setup,
+    others: Mapping[Method, TeacherSpec] | None = None,
+    methods: tuple[Method, ...] = METHODS,
+) -> Study:
     """Table 3: no teacher, soft and hard labels on the class head, and a token of its own, by the head that answers.
 
-    The trainings are none, soft, hard and token; `setup.only` may name some of them. `others` teach the ways that they are
-    named by: where a teacher is gone, say, and another training of its recipe goes on.
+    The trainings are `methods`, all but token for students without tokens; `setup.only` may name some of them. `others` teach
+    the ways that they are named by: where a teacher is gone, say, and another training of its recipe goes on.
     """
     refuse_distilled(student)
-    trainings = ways(student, teacher, others)
+    trainings: dict[str, Recipe] = {
+        method: with_teacher(student, (others or {}).get(method, teacher), method) for method in methods
+    }
     entries = trained(trainings, setup)
-    values = {(row, TOP1): read(entries, method, result, setup) for row, (method, result) in READ.items()}
+    rows = tuple(row for row, (method, _) in READ.items() if method in methods)
+    values = {(row, TOP1): read(entries, *READ[row], setup) for row in rows}
     orders = ((HARD, NONE), (HARD, SOFT), (SOFT, NONE), (BOTH, HARD), (DISTILL, CLASS), (BOTH, NONE))
     return Study(
         title="Ways of learning from a teacher (DeiT, table 3)",
         about=about(setup, "Both heads together: the mean of their logits, as in the released code; the paper adds softmaxes."),
-        rows=tuple(READ),
+        rows=rows,
         columns=(TOP1,),
         values=values,
         claims=tuple(
-            Claim(f"{more} above {less}", (more, TOP1), (less, TOP1), differences(more, less)) for more, less in orders
+            Claim(f"{more} above {less}", (more, TOP1), (less, TOP1), differences(more, less))
+            for more, less in orders
+            if {more, less} <= set(rows)
         ),
-        beside=TABLE_3,
+        beside={model: {row: column[row] for row in rows} for model, column in TABLE_3.items()},
         notes=(*several_teachers(trainings, setup), *cautions(trainings, entries, setup)),
     )
 
@@ -159,12 +171,6 @@ def epochs(
 
 
 # ------------------------------------------------------------------------------------------------ what they share
-
-
-def ways(student: Recipe, teacher: TeacherSpec, others: Mapping[Method, TeacherSpec] | None = None) -> dict[str, Recipe]:
-    """The trainings of the ablation."""
-    methods: tuple[Method, ...] = ("none", "soft", "hard", "token")
-    return {method: with_teacher(student, (others or {}).get(method, teacher), method) for method in methods}
 
 
 def with_teacher(student: Recipe, teacher: TeacherSpec, method: Method) -> Recipe:

@@ -109,15 +109,16 @@ def refuse_other_names(theirs: tuple[str, ...], ours: tuple[str, ...]) -> None:
         raise SpecError(
             f"the teacher has {len(theirs)} classes, the student {len(ours)}, and they are not the same. "
             f"Of the student alone: {listed(missing)}; of the teacher alone: {listed(extra)}. "
-            "Use a teacher of the same classes, or name the teacher's as the data does, in the order of its logits."
+            "Use a teacher of the same classes, or name the teacher's as the data does, in the order of its logits: "
+            "teaching.teacher.classes=ant,bee (Python: RunTeacher(..., classes=('ant', 'bee')))."
         )
 
 
-def other_logits(shape: tuple[int, ...], knows: int) -> str:
-    """What to say of logits that are not as many as the classes."""
+def other_logits(shape: tuple[int, ...], pictures: int, knows: int) -> str:
+    """What to say of logits that are not a row for each picture, or not as many as the classes."""
     said = f"logits of shape {shape} for {knows} classes."
-    if len(shape) != 2:
-        return f"{said} Return one row of {knows} for each picture."
+    if len(shape) != 2 or shape[0] != pictures:
+        return f"{said[:-1]} and {pictures} picture{'s' * (pictures > 1)}. Return one row of {knows} for each picture."
     if shape[1] < knows:
         return f"{said} Use a teacher of {knows} classes."
     return (

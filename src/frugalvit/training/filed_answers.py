@@ -65,9 +65,12 @@ def filed_answers(teacher: Teacher, recipe: Recipe, source: Source, preprocess: 
         logits_NC = read_file(path)["logits"]
         refuse_other_answers(logits_NC, teacher, recipe, source, preprocess, path)
         return FiledAnswers(logits_NC)
-    logits_NC = answers(teacher, recipe, source, preprocess, np.arange(len(source)))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_safetensors(path, {"logits": logits_NC}, {MARK: mark})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        logits_NC = answers(teacher, recipe, source, preprocess, np.arange(len(source)))
+        write_safetensors(path, {"logits": logits_NC}, {MARK: mark})
+    except OSError as error:
+        raise DataError(f"the teacher's answers cannot be written there ({error.strerror}).", path=str(path)) from error
     return FiledAnswers(logits_NC)
 
 

@@ -32,6 +32,7 @@ class RunTeacher:
 
     path: str
     size: Size | None = None  # of its pictures, positions being resampled; none: as it was trained
+    classes: tuple[str, ...] = ()  # other names for its own, in the order of its logits; empty: those that it knows
 
 
 @dataclass(frozen=True)
@@ -190,8 +191,8 @@ class Teacher(nn.Module):
                 outputs = self.network(own_BCHW)
             taps = {name: value for name, value in outputs.items() if is_tap(name)}
             logits_BC = fuse({name: value.float() for name, value in outputs.items() if name not in taps}, self.fusion)
-            if logits_BC.shape[1:] != (self.knows,):
-                raise SpecError(other_logits(tuple(logits_BC.shape), self.knows), path=self.name)
+            if logits_BC.shape != (len(own_BCHW), self.knows):
+                raise SpecError(other_logits(tuple(logits_BC.shape), len(own_BCHW), self.knows), path=self.name)
             return {"logits": logits_BC if self.order_C is None else logits_BC.index_select(1, self.order_C)} | taps
 
     def blank(self) -> Tensor:

@@ -13,6 +13,7 @@ from frugalvit.data.finish import normalize
 from frugalvit.errors import SpecError
 from frugalvit.training.evaluate import Framed, measures
 from frugalvit.training.teacher import Teacher
+from frugalvit.training.teacher_networks import Members
 
 NEAR_CHANCE = 2.0  # standard errors above it
 ROUNDED = 0.05  # how far below 0 probabilities may be, and their sum from 1: files of 8 bits round
@@ -39,9 +40,14 @@ def check_teacher(teacher: Teacher, framed: Framed, least: float | None = None, 
     """Measure a teacher on a split framed for the student; refuse it below `least` percent, or near chance.
 
     A refusal says what it reaches on pictures framed by its own preprocessing, where that is another: whether the teacher or
-    what it is shown is at fault.
+    what it is shown is at fault. Those who answer together are measured one by one as well; `least` is for all of them.
     """
     assert framed.preprocess == teacher.student
+    each = ""
+    if isinstance(teacher.network, Members):
+        members = [one for one in teacher.network.members if isinstance(one, Teacher)]
+        alone = [(one, check_teacher(one, framed, None if least is None else 0.0, workers)) for one in members]
+        each = f" ({', '.join(f'{one.name} {checked.top1:.1f} %' for one, checked in alone)})"
     logits_NC, labels_N = answers_and_labels(teacher, framed, workers)
     refuse_no_logits(logits_NC)
     found = dict(measures(logits_NC, labels_N))
@@ -57,6 +63,16 @@ def check_teacher(teacher: Teacher, framed: Framed, least: float | None = None, 
             top1=top1,
             learned=own > luck,
         )
+    labels_M, said_M = labels_N[labels_N >= 0], logits_NC.argmax(1)[labels_N >= 0]
+    if least is None and luck < 100 and len(said_M.unique()) < 2 <= len(labels_M.unique()):
+        raise WeakTeacher(
+            f"the teacher, {teacher.name}, says {teacher.classes[said_M[0]]} to each of {pictures} validation pictures, which "
+            f"is right for {top1:.1f} %.",
+            "Are its mean and std those it was trained with? --least 0 (train: teaching.least=0; Python: Teaching(..., "
+            "least=0)) lets it teach nevertheless.",
+            top1=top1,
+            learned=False,
+        )
     if least is not None and top1 < least:
         own, words = own_words(teacher, framed, workers)
         raise WeakTeacher(
@@ -65,7 +81,9 @@ def check_teacher(teacher: Teacher, framed: Framed, least: float | None = None, 
             top1=top1,
             learned=own >= least,
         )
-    return Checked(top1, pictures, f"the teacher, {teacher.name}, gets {said}")
+    share = 100 * labels_M.bincount().max().item() / max(len(labels_M), 1) if len(labels_M) else 0.0
+    no_better = f"; to say the most frequent class to all would be right for {share:.1f} %" if top1 <= share < 100 else ""
+    return Checked(top1, pictures, f"the teacher, {teacher.name}, gets {said}{each}{no_better}")
 
 
 def lucky(chance: float, pictures: int) -> float:

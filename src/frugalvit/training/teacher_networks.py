@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import inspect
 import re
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from frugalvit.errors import SpecError, WeightsError, suggestion
+from frugalvit.errors import SpecError, WeightsError, brief, suggestion
 from frugalvit.nn.foreign import imported
 from frugalvit.training.devices import Place
 from frugalvit.training.teacher import Gives, Teacher, digest_of
@@ -47,12 +48,22 @@ class Answering(nn.Module):
         return self.gives, layers_of(self.answer) if isinstance(self.answer, nn.Module) else code_of(self.answer)
 
     def forward(self, image_BCHW: Tensor) -> dict[str, Tensor]:
-        said = self.answer(image_BCHW)
+        said = self.answer(image_BCHW.clone())  # the student's own, which code of the user's may work on in place
         said = getattr(said, "logits", said)  # as HF transformers and torchvision's Inception have it
         heads = said if isinstance(said, Mapping) else {"class": said}
         if not heads or not all(isinstance(value, Tensor) for value in heads.values()):
             raise SpecError(f"it answers with {type(said).__name__}. Return a tensor of logits, or a dict of them.")
         return {name: as_logits(value.to(image_BCHW.device), self.gives) for name, value in heads.items()}
+
+
+def copied(module: nn.Module, name: str) -> nn.Module:
+    """A copy, so that the user's own is neither frozen nor moved."""
+    try:
+        with torch.no_grad():  # so that parameters of scripted modules stay parameters
+            return copy.deepcopy(module)
+    except Exception as error:  # a module of the user's may hold anything
+        cure = "Give a function that calls it, in evaluation mode: teacher=lambda image_BCHW: module(image_BCHW)."
+        raise SpecError(f"it cannot be copied ({brief(error)}). {cure}", path=name) from error
 
 
 def layers_of(module: nn.Module) -> str:
@@ -100,6 +111,7 @@ class OnnxNetwork(nn.Module):
             raise SpecError(f"the file gives {', '.join(names)}. {suggestion(output, names)}", path="output")
         chosen = outputs[names.index(output) if output else 0]
         self.input, self.output = inputs[0].name, chosen.name
+        self.kind = torch.float16 if inputs[0].type == "tensor(float16)" else torch.float32
         self.batch, *sizes = (one if isinstance(one, int) else None for one in inputs[0].shape)  # None: any
         self.channels, self.height, self.width = sizes
         digests = [hashlib.blake2b(one.read_bytes(), digest_size=8).hexdigest() for one in with_weights(path)]
@@ -109,9 +121,9 @@ class OnnxNetwork(nn.Module):
     def forward(self, image_BCHW: Tensor) -> dict[str, Tensor]:
         count, batch = len(image_BCHW), self.batch or len(image_BCHW)
         image_BCHW = pad(image_BCHW.float(), (0, 0, 0, 0, 0, 0, 0, -count % batch))
-        parts = image_BCHW.cpu().contiguous().split(batch)
+        parts = image_BCHW.to("cpu", self.kind).contiguous().split(batch)
         said = [self.session.run([self.output], {self.input: part.numpy()})[0] for part in parts]
-        logits_BC = torch.cat([torch.from_numpy(one) for one in said])[:count]
+        logits_BC = torch.cat([torch.from_numpy(one).float() for one in said])[:count]
         return {"class": as_logits(logits_BC.to(image_BCHW.device), self.gives)}
 
 

@@ -88,7 +88,9 @@ def read_config(file: Path, init: str) -> dict[str, Any]:
 def declared(weights: Path, config: Mapping[str, Any]) -> Fetched:
     """Weights, and what their config.json says of them: ours, timm's, HF transformers', or no origin that it names."""
     if config.get("part") == own.KIND:
-        return Fetched(weights, "frugalvit")
+        classes = config.get("classes")
+        known = tuple(map(str, classes)) if isinstance(classes, list) else ()
+        return Fetched(weights, "frugalvit", len(known) or None, known)
     if "architecture" in config:
         names = config.get("label_names") or ()
         return Fetched(weights, "timm", config.get("num_classes"), tuple(map(str, names)))

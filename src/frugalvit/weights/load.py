@@ -24,7 +24,7 @@ from frugalvit.spec import check
 from frugalvit.weights import augreg, convnets, hf, own, timm
 from frugalvit.weights.families import family
 from frugalvit.weights.resample import Bicubic, Resample, grid_of, rebiased, resampled, window_of
-from frugalvit.weights.translate import State, exported, passed_over, refuse_other_shapes, renamed, some
+from frugalvit.weights.translate import FITTING, State, exported, passed_over, refuse_other_shapes, renamed, some
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Origin:
     kinds: tuple[type, ...] = (Model,)  # of architectures that have names there
 
 
+FOREIGN_FITTING = "Models of timm and torchvision take weights of their own size alone; only classes may differ."
 ORIGINS = {
     "timm": Origin(
         "timm's ViT, DeiT, CaiT, ConViT, PiT, Swin, hybrids, ResNet, RegNetY and EfficientNet, and models timm:...",
@@ -120,7 +121,7 @@ def load_weights(
         theirs, note = on_our_grid(theirs, module, grid, resample)
         theirs, windows = in_our_windows(theirs, module, resample)
         theirs, fresh = without_other_heads(theirs, own, heads_of(module, own))
-        refuse_other_shapes(theirs, own)
+        refuse_other_shapes(theirs, own, FOREIGN_FITTING if isinstance(module, ForeignNetwork) else FITTING)
     module.load_state_dict(theirs, strict=False)
     done = Loaded(" ".join(one for one in (note, windows) if one), fresh, taken)
     if str(done):

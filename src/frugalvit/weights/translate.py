@@ -145,7 +145,7 @@ def exported(ours: Mapping[str, Tensor], known: Iterable[tuple[str, str]]) -> St
     return state
 
 
-WRAPPED = ("state_dict", "model")  # where trainers put a model's weights
+WRAPPED = ("state_dict", "model", "model_state_dict")  # where trainers put a model's weights
 
 
 def passed_over(state: Mapping[str, object]) -> tuple[str, list[str]]:
@@ -190,14 +190,15 @@ def without(state: Mapping[str, Tensor], *prefixes: str) -> State:
     return {name: value for name, value in state.items() if not name.startswith(prefixes)}
 
 
-def refuse_other_shapes(state: Mapping[str, Tensor], module_state: Mapping[str, Tensor]) -> None:
+FITTING = "Only grid and classes may differ: build the model with the file's width, patch and channels."
+
+
+def refuse_other_shapes(state: Mapping[str, Tensor], module_state: Mapping[str, Tensor], fitting: str = FITTING) -> None:
+    """`fitting` is the sentence on what may differ, and what to do where more does."""
     for name, value in state.items():
         wanted = tuple(module_state[name].shape)
         if tuple(value.shape) != wanted:
             with at(name):
-                raise WeightsError(
-                    f"the file has {tuple(value.shape)}, the model {wanted}. "
-                    "Only grid and classes may differ: build the model with the file's width, patch and channels."
-                )
+                raise WeightsError(f"the file has {tuple(value.shape)}, the model {wanted}. {fitting}")
         if not value.is_floating_point() and module_state[name].is_floating_point():
             raise WeightsError(f"holds {value.dtype}, not weights.", path=name)
