@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image as Pillow
 from tests.test_cli import bad, good, run
+from tests.training.runs import Notes
 from torch import nn
 
 import frugalvit
 from frugalvit.assign import override
+from frugalvit.data.arrays import Arrays
 from frugalvit.data.preprocess import Preprocess, opened
+from frugalvit.data.source import Source
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec
 from frugalvit.errors import DataError, FrugalError, SpecError, WeightsError, WeightsNotice
 from frugalvit.nn.attention import Attention
@@ -24,6 +31,10 @@ from frugalvit.nn.norm import LayerNorm
 from frugalvit.nn.score import HideSelf
 from frugalvit.nn.shape import Shape
 from frugalvit.spec import check, swap
+from frugalvit.training.devices import place_for
+from frugalvit.training.prepare import prepare
+from frugalvit.training.recipe import Recipe
+from frugalvit.training.waiting import Waiting
 from frugalvit.weights.files import write_npz
 from frugalvit.zoo.change import resized, with_lsa
 from frugalvit.zoo.deit import deit
@@ -270,3 +281,103 @@ def test_a_head_of_another_size_is_kept_or_asked_about(tmp_path: Path) -> None:
     done = run(*words, "classes=10")
     assert (done.returncode, done.stderr) == (0, "")
     assert "no patch" not in bad("import", TINY, "--init", str(file), "--origin", "timm", "--grid=-14x-14", "--out", "x")
+
+
+def photographs(root: Path, *more: tuple[bytes, bytes]) -> Path:
+    """Two classes of twelve pictures, and files of those names and contents in the first."""
+    for number in range(24):
+        place = root / "ab"[number % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        noise = np.random.default_rng(number).integers(0, 256, (40 + number, 36, 3), dtype=np.uint8)
+        Pillow.fromarray(noise).save(place / f"{number:02d}.png")
+    for name, content in more:
+        with open(os.path.join(os.fsencode(root / "a"), name), "wb") as file:  # noqa: PTH118, PTH123  # names of bytes
+            file.write(content)
+    return root
+
+
+FEW = ("model=deit_tiny_patch16_224", "image=32", "epochs=1", "batch=4", "--quiet", "--device", "cpu")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are bytes")
+def test_a_broken_picture_whose_name_is_not_utf_8_is_told_in_the_results(tmp_path: Path) -> None:
+    root = photographs(tmp_path / "photos", ("Fahrräder.png".encode("latin-1"), b"\x89PNG\r\n\x1a\n"))
+    words = ("data.dataset=ImageFolder(0.0)", "epochs=3", "--data", str(root), "--out", str(tmp_path / "run"))
+    good("train", "transfer.folder", *(one for one in FEW if one != "epochs=1"), *words)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))
+    assert [Path(name).name for name in summary["bad_pictures"]] == ["Fahrr\udce4der.png"]
+
+
+def test_one_picture_that_is_too_thin_ends_no_training(tmp_path: Path) -> None:
+    root = photographs(tmp_path / "photos")
+    Pillow.new("RGB", (1 << 15, 1)).save(root / "a" / "strip.png")
+    words = ("small.cifar10", "model.classes=none", "data.dataset=ImageFolder(0.0)", "passes=1", "batch=5")
+    said = good(
+        "train", *words, "duration=Steps(4)", "--quiet", "--device", "cpu", "--data", str(root), "--out", str(tmp_path / "run")
+    )
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["step"] == 4 and all("strip" in name for name in summary["bad_pictures"]), said
+
+
+def test_photographs_one_of_which_cannot_be_read_are_kept_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the advice on waiting is by those that can be read."""
+    monkeypatch.setenv("FRUGALVIT_CACHE", str(tmp_path / "cache"))
+    root = photographs(tmp_path / "photos", (b"zz.png", b"\x89PNG\r\n\x1a\n"))
+    made = frugalvit.recipe("transfer.folder", *FEW[:4], "path=kept", "data.store=Stored(34)", "data.dataset=ImageFolder(0.0)")
+    place = place_for("cpu", "fp32")
+    kept = prepare(filled(made), everything(made, root), place)
+    assert kept.recipe.path == "kept"
+    sent = prepare(filled(replace(made, path="sent")), everything(made, root), place)
+    assert Waiting(sent, 1).reading.side == 34
+
+
+def everything(made: Recipe, root: Path) -> dict[str, Source]:
+    return {"train": made.data.dataset.open("train", root)}
+
+
+def filled(made: Recipe) -> Recipe:
+    return replace(made, model=replace(made.model, classes=2))
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "classes", "said"),
+    [
+        (np.zeros((4, 3, 8, 8), np.uint8), [0, 1, 0, 1], "ab", r"shape \(4, 3, 8, 8\)\. Channels come last: images\.transpose"),
+        (np.zeros((4, 8), np.uint8), [0, 1, 0, 1], "ab", r"shape \(4, 8\)\. Give N x H x W"),
+        (
+            np.zeros((4, 8, 8), np.uint8),
+            [0.5, 1.5, 0, 1],
+            "ab",
+            r"labels of shape \(4,\) and type float64\. Give one whole number",
+        ),
+        (np.zeros((4, 8, 8), np.uint8), np.eye(4), "ab", r"labels of shape \(4, 4\)"),
+        (np.zeros((4, 8, 8), np.uint8), ["a", "b", "a", "b"], "ab", r"labels of shape \(4,\) and type <U1"),
+        ([np.zeros((8, 8), np.uint8)] * 4, [0, 1, 0, 1], "ab", "list in place of pictures"),
+        (np.zeros((4, 8, 8), np.uint8), [0, 1, 0, 1], range(2), "Give a different name to each, as text"),
+        (np.zeros((4, 8, 8), np.uint8), [0, 1, 0, 1], "aa", "Give a different name to each"),
+    ],
+)
+def test_arrays_of_another_kind_are_refused_where_they_are_given(images: Any, labels: Any, classes: Any, said: str) -> None:
+    with pytest.raises(DataError, match=f"mine: .*{said}"):
+        Arrays(images, labels, classes, "mine")
+
+
+def test_a_class_that_validation_never_sees_is_told(tmp_path: Path) -> None:
+    notes = Notes()
+    images, data = np.zeros((21, 8, 8), np.uint8), {}
+    data["train"] = Arrays(images, [0] * 20 + [1], ("ant", "bee"), "mine")
+    data["val"] = Arrays(images[:5], [0] * 5, ("ant", "bee"), "mine")
+    frugalvit.train(frugalvit.recipe("vit.digits", "duration=Steps(1)", "schedule.warmup=Steps(1)"), data=data,
+                    out=tmp_path / "run", device="cpu", display=notes)  # fmt: skip
+    assert "caution: no validation picture is of bee: what is learned of it is not measured" in notes.said
+
+
+def test_a_model_that_answers_with_no_numbers_is_no_success(tmp_path: Path) -> None:
+    few = ("vit.digits", "dim=8", "depth=1", "duration=Steps(1)", "schedule.warmup=Steps(1)", "--quiet", "--device", "cpu")
+    good("train", *few, "--out", str(tmp_path / "run"))
+    classifier = frugalvit.load(tmp_path / "run")
+    with torch.no_grad():
+        next(classifier.module.parameters()).fill_(float("nan"))
+    classifier.save(tmp_path / "broken")
+    done = run("evaluate", str(tmp_path / "broken"), "--dataset", "Digits", "--device", "cpu")
+    assert done.returncode == 1 and "the model answers with no numbers" in done.stderr

@@ -8,6 +8,7 @@ from frugalvit.advise.rules import LOCAL, SMALL_SIDE
 from frugalvit.data.folder import SPLIT_OF, ImageFolder
 from frugalvit.data.preprocess import Preprocess
 from frugalvit.measure.bits import one_bit_weights
+from frugalvit.training.adapt import listed
 from frugalvit.training.one_bit import precision_of
 from frugalvit.training.optimizer import Optimizer, Sgd, peak_lr
 from frugalvit.training.paths import Unfit, some_sizes
@@ -43,6 +44,8 @@ def cautions(training: Training) -> Iterator[str]:
             f"caution: {left} of the {places} pictures of an epoch fill no batch of {recipe.batch} and are left out, others "
             f"each time; batch={fewer} leaves out {places % fewer}"
         )
+    if "val" in training.sources:
+        yield from unmeasured(training)
     if not training.framed:
         yield "no pictures are held out, so none will say how good the model is; data.dataset.holdout keeps some of each class"
     parameters = dict(training.state.module.named_parameters())
@@ -76,6 +79,15 @@ def cautions(training: Training) -> Iterator[str]:
         yield f"caution: the folder {', '.join(alike)} is a class here, beside others, and no split"
     if recipe.data.validate == "test":
         yield "caution: validation reads the test pictures (data.validate=test), so the best epoch is chosen by them"
+
+
+def unmeasured(training: Training) -> Iterator[str]:
+    """A word on classes that are trained and never seen in validation."""
+    train, val = training.sources["train"], training.sources["val"]
+    missing = sorted({*train.labels.tolist()} - {*val.labels.tolist()})
+    if missing:
+        names, them = listed(train.classes[label] for label in missing), "it" if len(missing) == 1 else "them"
+        yield f"caution: no validation picture is of {names}: what is learned of {them} is not measured"
 
 
 def start_cautions(training: Training, init: str) -> Iterator[str]:

@@ -22,6 +22,7 @@ from frugalvit.beginning import (
     same_path,
 )
 from frugalvit.cautions import start_cautions
+from frugalvit.data.batches import telling_lost_workers
 from frugalvit.data.source import Source
 from frugalvit.deploy.classifier import Classifier, ClassifierSpec
 from frugalvit.errors import DataError, SpecError
@@ -143,10 +144,11 @@ def train(
                 display.note(moved)
             loggers = [logger_named(name, folder.path, described) for name in log]
             display.start(training.clock.total, training.state.step)
-            began, waiting = training.state.step, Waiting(training, workers)
+            began, waiting, measured = training.state.step, Waiting(training, workers), None
             try:
-                with listening(lambda: training.state.step > began) as stopping:
+                with telling_lost_workers(), listening(lambda: training.state.step > began) as stopping:
                     for record in follow(training, folder, workers, display, stopping):
+                        measured = ending(record, training)
                         folder.append({"step": record.step, **record.values})
                         display.show({"step": record.step, **record.values, "advice": waiting.advice(record)})
                         for logger in loggers:
@@ -155,7 +157,8 @@ def train(
                 display.stop()
                 for logger in loggers:
                     logger.close()
-            return finish(training, folder, model, workers)
+            with telling_lost_workers():
+                return finish(training, folder, model, workers, measured)
 
 
 def described_place(place: Place) -> dict[str, Any]:
@@ -239,8 +242,19 @@ def follow(training: Training, folder: RunFolder, workers: int, display: Display
         raise
 
 
-def finish(training: Training, folder: RunFolder, model: nn.Module | None, workers: int) -> Run:
-    """The results: weights that `load` takes, and the summary; the test split is read here, once."""
+def ending(record: Record, training: Training) -> dict[str, float] | None:
+    """What validation found at the last step, by the names that it has there."""
+    found = {name.removeprefix("val_"): value for name, value in record.values.items() if name.startswith("val_")}
+    return found if found and record.step == training.clock.total else None
+
+
+def finish(
+    training: Training, folder: RunFolder, model: nn.Module | None, workers: int, last: Mapping[str, float] | None
+) -> Run:
+    """The results: weights that `load` takes, and the summary; the test split is read here, once.
+
+    `last` is what validation has found already, where it was the last step's.
+    """
     state = training.state
     summary: dict[str, Any] = {"step": state.step}
     result = state.best if training.recipe.stop is not None else {}
@@ -248,9 +262,10 @@ def finish(training: Training, folder: RunFolder, model: nn.Module | None, worke
         result = state.average.tensors
     if result:
         state.module.load_state_dict(result)  # and there they stay: a module of the user's is what was saved
+    known = {} if last is None or training.recipe.stop is not None else {"val": last}  # of the weights that are the result
     for split in ("val", "test"):
         if split in training.sources:
-            found = evaluate(state.module, training.framed[split], workers, training.answering)
+            found = known.get(split) or evaluate(state.module, training.framed[split], workers, training.answering)
             summary |= {f"{split}_{name}": value for name, value in found.items()}
             summary |= {f"{split}_unreadable": len(training.sources[split]) - summary[f"{split}_pictures"]}
     state.module.stream = None  # a module of the user's is called without autocast from here on

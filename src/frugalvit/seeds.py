@@ -18,11 +18,12 @@ from frugalvit.beginning import opened
 from frugalvit.data.source import Source
 from frugalvit.errors import DataError, FrugalError, SpecError
 from frugalvit.first_weights import Begun
-from frugalvit.report.files import write_json
+from frugalvit.report.files import ABSENT, differences, write_json
 from frugalvit.report.progress import Display, Silent
-from frugalvit.report.record import AnotherLength
+from frugalvit.report.record import AnotherLength, RunFolder
 from frugalvit.report.statistics import Summary, summarize
 from frugalvit.run import Run, train
+from frugalvit.spec import encode, shown
 from frugalvit.stopping import interrupt, together
 from frugalvit.teaching import Given
 from frugalvit.training.devices import place_for
@@ -56,6 +57,7 @@ def train_seeds(
     if not isinstance(recipe, Recipe):
         raise SpecError(f"a Recipe is needed, not {type(recipe).__name__}. Use frugalvit.recipe('vit.digits').", path="recipe")
     refuse_taken(Path(out), seeds, resume)
+    refuse_another_recipe(Path(out), recipe, seeds)
     display = display or Silent()
     sources = opened(recipe, data)
     place = place_for(device, recipe.precision)
@@ -85,9 +87,17 @@ def train_seeds(
             for seed in seeds:
                 display.note(f"seed {seed}")
                 one(seed, display, Silent())
-    runs = [found[seed] for seed in seeds]
-    write_json(Path(out) / "seeds.json", {"seeds": list(seeds), **described(runs)})
-    return runs
+    every = {seed: Run(folder, results, None) for seed, folder, results in finished(Path(out))} | found
+    write_json(Path(out) / "seeds.json", {"seeds": sorted(every), **described([every[seed] for seed in sorted(every)])})
+    return [found[seed] for seed in seeds]
+
+
+def finished(out: Path) -> Iterator[tuple[int, Path, dict[str, Any]]]:
+    """The seeds in a folder that have ended, also those of earlier commands, and their results."""
+    for seed in seeds_begun(out):
+        folder = out / f"seed-{seed}"
+        if results := RunFolder(folder).results():
+            yield seed, folder, results
 
 
 def refuse_seeds(seeds: Sequence[int]) -> None:
@@ -100,14 +110,32 @@ def refuse_taken(out: Path, seeds: Sequence[int], resume: bool) -> None:
     """Before the first seed trains: a folder that cannot be written would be noticed when others are done."""
     if (out / "recipe.json").exists():
         raise DataError("holds a run of one seed. Seeds need a folder of their own: use another --out.", path=str(out))
-    taken = [str(seed) for seed in seeds if begun(out, seed)]
+    taken = seeds_begun(out)
     if taken and not resume:
-        problem = f"holds runs of seed {', '.join(taken)} already. Use --resume to continue them, or another --out."
-        raise DataError(problem, path=str(out))
+        problem = f"holds runs of seed {', '.join(map(str, taken))} already."
+        raise DataError(f"{problem} Use --resume to continue them or to add others, or another --out.", path=str(out))
 
 
 def begun(out: Path, seed: int) -> bool:
     return (out / f"seed-{seed}" / "recipe.json").exists()
+
+
+def seeds_begun(out: Path) -> list[int]:
+    """Those whose runs lie in the folder, in order."""
+    numbers = (one.parent.name.removeprefix("seed-") for one in out.glob("seed-*/recipe.json"))
+    return sorted(int(number) for number in numbers if number.isdigit())
+
+
+def refuse_another_recipe(out: Path, recipe: Recipe, seeds: Sequence[int]) -> None:
+    """Seeds that are added to those of another training: their mean would be of neither."""
+    asked = encode(recipe)
+    for seed in (one for one in seeds_begun(out) if one not in seeds):
+        saved = RunFolder(out / f"seed-{seed}").recipe()
+        for where, old, new in differences(saved, asked):
+            open_yet = (new is None and where.endswith("classes")) or (where == "path" and new == "auto") or where == "seed"
+            if not (open_yet or ABSENT in (old, new)):
+                problem = f"holds seed {seed} of another training: {where} is {shown(old)} there, and {shown(new)} here."
+                raise DataError(f"{problem} Use another --out.", path=str(out))
 
 
 @contextmanager

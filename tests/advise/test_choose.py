@@ -340,6 +340,8 @@ def test_an_expected_cost_adds_up() -> None:
     assert (cost.steps, cost.pictures) == (1560, 99_840)
     assert cost.hours == pytest.approx(99_840 / 200 / 3600)
     assert cost.macs == 3 * 10**6 * 99_840
+    looking = expected(planned(one(batch=64), replace(speed, validated=6.0), CARD), replace(speed, validated=6.0), CARD)
+    assert looking.hours == pytest.approx(3 * cost.hours)  # six pictures more, a forward pass each: twice as long again
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from frugalvit.data.augment import Augment, Resize
-from frugalvit.data.batches import EvaluationBatches, TrainingBatches, read
+from frugalvit.data.augment import Augment, PadCrop, Resize
+from frugalvit.data.batches import EvaluationBatches, TrainingBatches, read, telling_lost_workers
 from frugalvit.data.numbered import NumberedBatches
 from frugalvit.data.order import Order, Shuffled, epoch_batches
 from frugalvit.data.preprocess import Preprocess
@@ -80,6 +80,39 @@ def test_a_picture_that_cannot_be_converted_is_replaced_as_one_that_cannot_be_re
     assert (odd.image_BCHW == wanted.image_BCHW).all()
     with pytest.raises(DataError, match=r"picture 2: cannot be read, and the recipe refuses such pictures"):
         replace(batches("refused"), source=Odd())[0]
+
+
+def test_a_picture_that_is_too_thin_is_replaced_or_named() -> None:
+    thin = replace(batches(), source=Odd(), augment=Augment((PadCrop(0),)))[0]
+    assert set(thin.bad) == {"picture 2", "picture 4"} and len(thin.index_B) == 7
+    assert not {2, 4} & set(thin.index_B.tolist())
+    one = replace(batches("refused"), source=Thin(), augment=Augment((PadCrop(0),)))
+    with pytest.raises(DataError, match=r"picture 4: .* too thin to be resized"):
+        one[0]
+
+
+class Thin(Odd):
+    def picture(self, index: int) -> Pillow.Image:
+        return super().picture(index) if index == 4 else Pillow.new("L", (6, 4), 10 * index)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_of_ours_is_the_same_from_a_process_of_its_own(workers: int) -> None:
+    with pytest.raises(DataError) as error:
+        list(read(batches("refused"), range(1), workers))
+    assert str(error.value) == "picture 2: cannot be read, and the recipe refuses such pictures (data.unreadable)."
+
+
+def test_the_end_of_a_process_that_reads_is_told() -> None:
+    with (
+        pytest.raises(
+            DataError, match=r"--workers: a process that reads pictures has ended \(.*killed by signal.*--resume goes on"
+        ),
+        telling_lost_workers(),
+    ):
+        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")
+    with pytest.raises(RuntimeError, match="something else"), telling_lost_workers():
+        raise RuntimeError("something else")
 
 
 def test_evaluation_marks_pictures_that_cannot_be_converted_or_framed() -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image as Pillow
+from PIL import ImageOps
 from timm.data import create_transform
 from torchvision.transforms import v2
 from torchvision.transforms.functional import _compute_resized_output_size
@@ -99,6 +101,25 @@ def test_exif_rotation_is_honored(tmp_path: Path) -> None:
     exif[0x0112] = 6  # turn a quarter to the right
     picture.save(tmp_path / "turned.jpg", exif=exif, quality=95)
     assert opened(tmp_path / "turned.jpg").size == (32, 64)
+
+
+@pytest.mark.parametrize("turn", range(1, 9))
+def test_pictures_are_turned_as_pillow_turns_them_and_once(tmp_path: Path, turn: int) -> None:
+    exif = Pillow.Exif()
+    exif[0x0112] = turn
+    photograph(64, 32).save(tmp_path / "turned.jpg", exif=exif, quality=95)
+    with Pillow.open(tmp_path / "turned.jpg") as file:
+        right = ImageOps.exif_transpose(file)
+    once = opened(tmp_path / "turned.jpg")
+    assert np.array_equal(np.asarray(once), np.asarray(right)) and np.array_equal(np.asarray(opened(once)), np.asarray(right))
+
+
+def test_a_mistyped_tag_beside_the_orientation_does_no_harm(tmp_path: Path) -> None:
+    """A width of two numbers, which cannot be written again."""
+    entries = struct.pack("<HHII", 0x100, 5, 1, 38) + struct.pack("<HHIHH", 0x112, 3, 1, 6, 0)
+    exif = b"Exif\0\0II*\0\x08\0\0\0" + struct.pack("<H", 2) + entries + struct.pack("<I", 0) + struct.pack("<II", 30, 1)
+    Pillow.new("RGB", (30, 24)).save(tmp_path / "odd.jpg", exif=exif)
+    assert opened(tmp_path / "odd.jpg").size == (24, 30)
 
 
 def test_arrays_are_taken_with_channels_last() -> None:

@@ -23,8 +23,9 @@ from frugalvit import seeds as several
 from frugalvit.beginning import opened
 from frugalvit.data.batch import Batch
 from frugalvit.data.randomness import Stream, key
-from frugalvit.errors import SpecError
+from frugalvit.errors import DataError, SpecError
 from frugalvit.objective.objective import Objective, Supervised
+from frugalvit.recipes.find import recipe
 from frugalvit.report.record import RunFolder
 from frugalvit.run import train
 from frugalvit.seeds import train_seeds
@@ -217,3 +218,20 @@ def test_a_command_with_seeds_at_once_that_hears_it_twice_ends_at_once_and_in_or
         assert process.wait(60) == 130  # and not by an abort
     assert "Traceback" not in text and "terminate" not in text
     assert steps_saved(tmp_path / "run") == [[], [], []]
+
+
+def test_seeds_of_several_commands_have_one_mean_and_other_trainings_are_kept_out(tmp_path: Path) -> None:
+    made = recipe("vit.digits", "dim=8", "depth=1", "batch=64", "epochs=1", "schedule.warmup=Steps(1)")
+    out = tmp_path / "seeds"
+    first = train_seeds(made, [0], out=out, device="cpu")
+    with pytest.raises(DataError, match=r"holds runs of seed 0 already\. Use --resume to continue them or to add others"):
+        train_seeds(made, [2], out=out, device="cpu")
+    with pytest.raises(DataError, match=r"holds seed 0 of another training: batch is 64 there, and 32 here"):
+        train_seeds(replace(made, batch=32), [2], out=out, device="cpu", resume=True)
+    assert not (out / "seed-2").exists()
+    (added,) = train_seeds(made, [2], out=out, device="cpu", resume=True)
+    told = json.loads((out / "seeds.json").read_text())
+    assert told["seeds"] == [0, 2] and told["val_top1"]["n"] == 2
+    assert told["val_top1"]["values"] == [first[0].summary["val_top1"], added.summary["val_top1"]]
+    train_seeds(made, [2], out=out, device="cpu", resume=True)
+    assert json.loads((out / "seeds.json").read_text()) == told

@@ -26,7 +26,7 @@ def command(advice: Advice, option: Option, file: Path | None = None) -> str:
     words += ["--init", plan.candidate.init] if plan.candidate.init else []
     words += ["--device", advice.device] if advice.device != "auto" else []
     words += ["--workers", str(option.cost.workers)] if option.cost.workers else []
-    name = Path(facts.place).stem if facts.place else facts.dataset.lower()
+    name = Path(facts.place).resolve().stem if facts.place else facts.dataset.lower()
     return shlex.join([*words, "--out", f"runs/{name or 'advised'}"])
 
 

@@ -60,3 +60,4 @@ class Speed:
     reads_per_second: float  # pictures that one process reads and augments
     kept: bool  # whether the pictures lie on the device, so that nothing is read
     how: str  # "measured ..." or "estimated ..."
+    validated: float = 0.0  # pictures that validation looks at for each one that is trained on

@@ -8,7 +8,7 @@ from typing import Literal
 
 from frugalvit.advise.facts import Machine, Speed
 
-SPARE = 0.1  # of the time, for validation, checkpoints and the start
+SPARE = 0.1  # of the time, for checkpoints and the start
 ROOM = {"cpu": 0.5, "device": 0.8}  # the share of the memory that training may fill
 STATE = 16  # bytes a parameter: itself, its gradient and two moments, fp32
 PASSES = 3  # forward and backward cost three forward passes
@@ -128,10 +128,11 @@ def expected(plan: Plan, speed: Speed, machine: Machine) -> Expected:
     steps = steps_of(plan)
     seen = steps * plan.batch * plan.accumulate
     rate, workers = fed_rate(speed, machine)
+    looking, _ = fed_rate(replace(speed, images_per_second=PASSES * speed.images_per_second), machine)  # forward alone
     return Expected(
         steps=steps,
         pictures=seen,
-        hours=seen / rate / 3600,
+        hours=seen * (1 / rate + speed.validated / looking) / 3600,
         images_per_second=rate,
         workers=workers,
         memory=memory(speed, plan.batch),

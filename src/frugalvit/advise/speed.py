@@ -30,8 +30,10 @@ from frugalvit.measure.cost import ModelCost, cost
 from frugalvit.measure.processor import longest_wait, usable_cores, waited
 from frugalvit.training import compiled
 from frugalvit.training.devices import Place, place_for
+from frugalvit.training.loop import every
 from frugalvit.training.prepare import Training, prepare
 from frugalvit.training.recipe import Recipe, preprocess_of
+from frugalvit.training.schedule import Clock
 from frugalvit.training.switches import SMALL, settled
 
 ROUNDS = 5  # at most
@@ -105,7 +107,16 @@ def speed(recipe: Recipe, facts: Facts, reads: float, place: Place, costs: Model
         reads_per_second=reads,
         kept=is_kept(recipe, facts, place),
         how=how,
+        validated=validated(recipe, facts),
     )
+
+
+def validated(recipe: Recipe, facts: Facts) -> float:
+    """How many pictures validation looks at for each one that is trained on."""
+    per_epoch = max(recipe.data.order.length(facts.pictures) // recipe.pictures, 1)
+    clock = Clock(recipe.duration.steps(per_epoch, 0), per_epoch)
+    between = every(recipe.evaluate, clock) or clock.total
+    return max(clock.total // between, 1) * facts.held / (clock.total * recipe.pictures)
 
 
 def is_kept(recipe: Recipe, facts: Facts, place: Place) -> bool:

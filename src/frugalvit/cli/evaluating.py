@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,6 +94,9 @@ def evaluate(
     console.print(f"{split}: {values['pictures']} pictures{skipped}{f'; head: {read}' if read else ''}")
     for name in (name for name in values if name not in ("pictures", "unreadable")):
         console.print(f"  {name:18s}{values[name]:8.3f}")
+    if math.isnan(values["loss"]):
+        stderr.print("the model answers with no numbers", markup=False)
+        raise typer.Exit(1)
     classes = {name: row for name, row in classes.items() if row["pictures"]}
     for name, row in sorted(classes.items(), key=lambda pair: pair[1]["recall"])[:20]:
         line = f"  {name:18s}recall {row['recall']:6.2f}  precision {row['precision']:6.2f}  n = {row['pictures']}"

@@ -13,10 +13,11 @@ import numpy as np
 from PIL import Image as Pillow
 
 from frugalvit.data.files import json_in, spread
-from frugalvit.data.preprocess import from_array
+from frugalvit.data.preprocess import MODES, from_array
 from frugalvit.data.source import SPLITS, Source, needs, refuse_other_splits
 from frugalvit.data.split import NoSplit, held_out, refuse_impossible_share
 from frugalvit.errors import DataError
+from frugalvit.spec import shown
 
 LAYOUT = "a folder with train_images.npy (uint8), train_labels.npy, test_images.npy and test_labels.npy"
 WHOLE = 4_000_000_000  # bytes of a mapped file that are all read for a fingerprint, some seconds
@@ -28,14 +29,27 @@ class Arrays:
     """uint8 pictures of one size, N x H x W or N x H x W x 3. A mapped file is pickled as its path."""
 
     def __init__(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str], place: str):
+        if not isinstance(images, np.ndarray):
+            raise DataError(f"{type(images).__name__} in place of pictures. Give a numpy array of uint8 values.", path=place)
+        given = np.asarray(labels)
+        whole = np.issubdtype(given.dtype, np.number) and np.array_equal(given, given.astype(np.int64))
+        if given.ndim != 1 or not whole:
+            said = f"labels of shape {given.shape} and type {given.dtype}"
+            raise DataError(f"{said}. Give one whole number a picture, the place of its class.", path=place)
         self.images = images
-        self.labels = np.asarray(labels, dtype=np.int64)
+        self.labels = given.astype(np.int64)
         self.classes = tuple(classes)
         self.place = place  # for messages: a file or the data set's name
         if len(self.labels) != len(images):
             raise DataError(f"{len(self.labels)} labels for {len(images)} pictures. Give one a picture.", path=place)
-        if (kind := np.asarray(images).dtype) != np.uint8:
-            raise DataError(f"pictures of type {kind}. Give uint8 values, 0 to 255.", path=place)
+        if images.dtype != np.uint8:
+            raise DataError(f"pictures of type {images.dtype}. Give uint8 values, 0 to 255.", path=place)
+        if images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[3] not in MODES):
+            first = images.ndim == 4 and images.shape[1] in MODES
+            cure = "Channels come last: images.transpose(0, 2, 3, 1)." if first else "Give N x H x W, or N x H x W x channels."
+            raise DataError(f"pictures of shape {images.shape}. {cure}", path=place)
+        if not all(isinstance(name, str) for name in self.classes) or len(set(self.classes)) < len(self.classes):
+            raise DataError(f"classes {shown(classes)}. Give a different name to each, as text.", path=place)
 
     def __len__(self) -> int:
         return len(self.images)

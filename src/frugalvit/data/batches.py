@@ -7,8 +7,9 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from frugalvit.data.preprocess import Preprocess, in_mode
 from frugalvit.data.randomness import Stream, numpy_generator
 from frugalvit.data.source import Source
 from frugalvit.data.split import Picked
-from frugalvit.errors import DataError
+from frugalvit.errors import DataError, FrugalError
 
 Read = TypeVar("Read")
 
@@ -43,14 +44,32 @@ class TrainingBatches(Dataset[Batch]):
     def __getitem__(self, step: int) -> Batch:
         pictures, bad, used = [], [], []
         for position, index in enumerate(self.wanted(step)):
-            picture, place, missed = self.read(int(index))
+            picture, place, missed = self.augmented(int(index), step, position)
             bad += missed
             used.append(place)
-            draw = numpy_generator(self.seed, step, Stream.AUGMENT, position)
-            size = self.preprocess.height, self.preprocess.width
-            pictures.append(self.augment.apply(picture, *size, draw))
+            pictures.append(picture)
         indices = np.array(used)
         return stacked(pictures, self.source.labels[indices], indices, tuple(bad))
+
+    def augmented(self, index: int, step: int, position: int) -> tuple[Pillow.Image, int, list[str]]:
+        """The picture, or the next one that can be read and is not too thin to be resized; as `read` has it."""
+        size, bad = (self.preprocess.height, self.preprocess.width), []
+        for _ in range(len(self.source)):
+            picture, place, missed = self.read(index)
+            bad += missed
+            try:
+                return (
+                    self.augment.apply(picture, *size, numpy_generator(self.seed, step, Stream.AUGMENT, position)),
+                    place,
+                    bad,
+                )
+            except DataError as error:
+                if self.unreadable == "refused":
+                    error.path = self.source.name(place)
+                    raise
+                bad.append(self.source.name(place))
+                index = (place + 1) % len(self.source)
+        raise DataError(f"not one of the {len(self.source)} pictures can be augmented, the first being {bad[0]}.")
 
     def wanted(self, step: int) -> np.ndarray:
         """The places of the batch's pictures in the source."""
@@ -132,7 +151,7 @@ def stacked(pictures: list[Pillow.Image], labels: np.ndarray, indices: np.ndarra
 def read(batches: Dataset[Read], numbers: range, workers: int) -> Iterator[Read]:
     """Those batches in order, read ahead by `workers` processes; 0 reads in this one."""
     loader = DataLoader(
-        batches,
+        Telling(batches) if workers else batches,
         batch_size=None,
         sampler=numbers,
         num_workers=workers,
@@ -140,7 +159,47 @@ def read(batches: Dataset[Read], numbers: range, workers: int) -> Iterator[Read]
         worker_init_fn=as_worker if workers else None,
         prefetch_factor=4 if workers else None,
     )
-    return iter(loader)
+    return raising(iter(loader))
+
+
+@dataclass(frozen=True)
+class Told:
+    """An error of ours on its way out of a process, where torch would wrap it into a traceback."""
+
+    kind: type[FrugalError]
+    problem: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Telling(Dataset[Any]):
+    batches: Dataset[Any]
+
+    def __getitem__(self, number: int) -> Any:
+        try:
+            return self.batches[number]
+        except FrugalError as error:
+            return Told(type(error), error.problem, error.path)
+
+
+def raising(batches: Iterator[Any]) -> Iterator[Any]:
+    for one in batches:
+        if isinstance(one, Told):
+            raise one.kind(one.problem, path=one.path)
+        yield one
+
+
+@contextmanager
+def telling_lost_workers() -> Iterator[None]:
+    """Inside, the end of a process that reads pictures, which torch may notice at any place, is an error with a cure."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not str(error).startswith("DataLoader worker"):
+            raise
+        reason = str(error).splitlines()[0].rstrip(".")
+        cure = "Where memory ran out, use fewer --workers or a smaller batch; the same command with --resume goes on."
+        raise DataError(f"a process that reads pictures has ended ({reason}). {cure}", path="--workers") from error
 
 
 def as_worker(worker: int) -> None:

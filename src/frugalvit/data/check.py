@@ -28,6 +28,7 @@ UNREADABLE = {
     "not a picture": ("of no format that is known, whatever the ending says", "Delete {them}, or replace {them}."),
     "broken": ("broken or cut short", "Copy {them} again, or delete {them}."),
     "colors": ("in colors that do not become both gray and RGB, such as LAB", "Save {them} as RGB, or delete {them}."),
+    "huge": ("larger than what Pillow opens, against files that would fill the memory", "Shrink {them}, or delete {them}."),
     "thin": ("too thin to be resized to 224 x 224 pixels", "Cut {them}, or delete {them}."),
 }
 STORED = {
@@ -116,6 +117,16 @@ def about_counts(root: Path, sources: dict[str, Source]) -> Iterator[Finding]:
     few = tuple(f"{name} {count}" for name, count in classes if count < FEW)
     if few:
         yield Finding("warning", f"classes with fewer than {FEW} pictures in train", "Add pictures, or merge classes.", few)
+    alike: dict[str, list[str]] = defaultdict(list)
+    for name, _ in classes:
+        alike[" ".join(name.lower().split())].append(name)
+    if same := tuple(" = ".join(f"'{name}'" for name in names) for names in alike.values() if len(names) > 1):
+        yield Finding("warning", "classes whose names differ in capitals or spaces alone", "Merge them, if they are one.", same)
+    if "val" in sources:
+        seen = {name for name, count in counted("val", sources["val"]).classes if count}
+        if unseen := tuple(name for name, _ in classes if name not in seen):
+            cure = "What is learned of them is not measured. Add pictures of them."
+            yield Finding("warning", f"{several(len(unseen), 'class')} without a picture in val", cure, unseen)
     (least, low), (most, high) = (pick(classes, key=lambda pair: pair[1]) for pick in (min, max))
     if high >= UNEVEN * low:
         problem = f"train is uneven: {high} pictures of {most}, {low} of {least}"

@@ -32,7 +32,7 @@ class Look:
     rotated: bool  # by its EXIF
     frames: int
     digest: str  # of its bytes
-    problem: str = ""  # "missing", "empty", "not a picture", "broken", "colors" or "thin"
+    problem: str = ""  # "missing", "empty", "not a picture", "broken", "huge", "colors" or "thin"
 
 
 def look(source: Source, index: int) -> Look:
@@ -67,6 +67,8 @@ def at_file(path: Path) -> Look:
         return unreadable("missing", digest)
     except UnidentifiedImageError:
         return unreadable("not a picture", digest)
+    except Pillow.DecompressionBombError:
+        return unreadable("huge", digest)
     except Exception:  # decoders fail in many ways, and one picture must not end the check
         return unreadable("broken", digest)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -10,7 +11,7 @@ from typing import Literal
 import numpy as np
 import torch
 from PIL import Image as Pillow
-from PIL import ImageOps, UnidentifiedImageError
+from PIL import UnidentifiedImageError
 from torch import Tensor
 
 from frugalvit.errors import DataError, SpecError
@@ -20,6 +21,21 @@ FILTERS = {"bicubic": Pillow.Resampling.BICUBIC, "bilinear": Pillow.Resampling.B
 
 WEIGHTED = {"LA": "La", "RGBA": "RGBa"}  # modes with colors times alpha, in which pictures are resized
 LONGEST = 1 << 20  # pixels of a side when resized
+DAMAGED: tuple[type[Exception], ...] = (  # what Pillow raises where a file is not as it should be
+    *(UnidentifiedImageError, Pillow.DecompressionBombError, OSError, SyntaxError, ValueError, TypeError, LookupError),
+    *(AttributeError, EOFError, OverflowError, struct.error),
+)
+ORIENTATION = 0x0112  # a tag of EXIF
+TURNS = {
+    2: Pillow.Transpose.FLIP_LEFT_RIGHT,
+    3: Pillow.Transpose.ROTATE_180,
+    4: Pillow.Transpose.FLIP_TOP_BOTTOM,
+    5: Pillow.Transpose.TRANSPOSE,
+    6: Pillow.Transpose.ROTATE_270,
+    7: Pillow.Transpose.TRANSVERSE,
+    8: Pillow.Transpose.ROTATE_90,
+}
+TURNING = ("exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp")  # where Pillow keeps the orientation
 
 Picture = str | Path | Pillow.Image | np.ndarray
 
@@ -120,13 +136,28 @@ def opened(picture: Picture) -> Pillow.Image:
     try:
         with Pillow.open(path) as file:
             return upright(file)
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Pillow.DecompressionBombError) as error:
+    except DAMAGED as error:
         raise DataError(f"not a picture that can be read ({error}).", path=str(path)) from error
+
+
+def turned_by_exif(picture: Pillow.Image) -> Pillow.Image:
+    """As `ImageOps.exif_transpose`, but that the EXIF is not written anew, which fails where a camera mistyped a tag."""
+    picture.load()
+    try:
+        turn = TURNS.get(picture.getexif().get(ORIENTATION, 1))
+    except Exception:  # it may be damaged in any way, and the pixels are what is wanted
+        turn = None
+    if turn is None:
+        return picture.copy()
+    turned = picture.transpose(turn)
+    for name in TURNING:
+        turned.info.pop(name, None)  # or it would be turned again
+    return turned
 
 
 def upright(picture: Pillow.Image) -> Pillow.Image:
     """Rotated as its EXIF says; 16-bit gray scaled to 8 bits, since a plain conversion would clip it to white."""
-    turned = ImageOps.exif_transpose(picture)
+    turned = turned_by_exif(picture)
     if turned.mode.startswith(("I", "F")):
         values = np.asarray(turned, dtype=np.float64)
         highest = values.max(initial=0.0)

@@ -133,7 +133,7 @@ class FromPixels(nn.Module):
 def traced(classifier: Classifier, part: Path) -> None:
     image = classifier.spec.model.image
     two_BCHW = torch.zeros(2, image.channels, image.height, image.width)  # one picture would be a file for one
-    metadata = {KEY: json.dumps(description(classifier), ensure_ascii=False)}
+    metadata = {KEY: json.dumps(description(classifier))}
     try:
         write_onnx(FromPixels(classifier), two_BCHW, part, "any", metadata)
     except (FrugalError, OSError):

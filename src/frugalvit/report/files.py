@@ -55,7 +55,12 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    write_whole(path, (json.dumps(plain(data), indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode())
+    write_whole(path, in_bytes(json.dumps(plain(data), indent=2, allow_nan=False, ensure_ascii=False) + "\n"))
+
+
+def in_bytes(text: str) -> bytes:
+    """JSON in UTF-8. Of file names that are not, Python keeps the bytes as halves of surrogate pairs; JSON escapes these."""
+    return text.encode(errors="backslashreplace")
 
 
 def read_json(path: Path) -> dict[str, Any]:

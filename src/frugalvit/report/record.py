@@ -21,7 +21,7 @@ from typing import Any, Self
 from frugalvit.errors import DataError
 from frugalvit.handles import let_go
 from frugalvit.report.environment import environment as environment_here
-from frugalvit.report.files import differences, lock, number, plain, read_json, write_json, write_whole, writing
+from frugalvit.report.files import differences, in_bytes, lock, number, plain, read_json, write_json, write_whole, writing
 from frugalvit.spec import shown
 
 RECIPE, ENVIRONMENT, METRICS, SUMMARY, LOCK = "recipe.json", "environment.json", "metrics.jsonl", "summary.json", ".lock"
@@ -152,7 +152,7 @@ class RunFolder:
         assert self._lock is not None, "RunFolder(path) only reads; use create or resume"
         if not isinstance(values.get("step"), numbers.Integral):
             raise DataError("a line of the log needs a whole number as its 'step'.", path=str(self.path / METRICS))
-        line = json.dumps(plain(values), allow_nan=False, ensure_ascii=False).encode() + b"\n"
+        line = in_bytes(json.dumps(plain(values), allow_nan=False, ensure_ascii=False)) + b"\n"
         with writing(self.path / METRICS), (self.path / METRICS).open("ab", buffering=0) as file:
             start = file.seek(0, os.SEEK_END)
             try:

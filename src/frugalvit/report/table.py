@@ -115,4 +115,4 @@ def in_latex(text: str) -> str:
 
 def as_json(rows: Sequence[Mapping[str, Any]]) -> str:
     data = [{name: asdict(one) if isinstance(one, Summary) else one for name, one in row.items()} for row in rows]
-    return json.dumps(plain(data), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(plain(data), indent=2) + "\n"

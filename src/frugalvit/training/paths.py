@@ -153,7 +153,9 @@ def kept_way(recipe: Recipe, source: Source, preprocess: Preprocess, place: Plac
         where = default_place(source.fingerprint(), preprocess.mode, None)
         store = open_or_build(source, where, mode=preprocess.mode, limit=None, workers=workers, progress=progress)
     assert isinstance(store, Store)
-    refuse_sizes(recipe, {(int(high), int(wide)) for high, wide in zip(store.heights, store.widths, strict=True)}, preprocess)
+    every = zip(store.heights, store.widths, strict=True)
+    found = {(int(high), int(wide)) for place, (high, wide) in enumerate(every) if place not in store.unreadable}
+    refuse_sizes(recipe, found or set(sizes), preprocess)
     if store.unreadable and recipe.data.unreadable == "refused":
         first = next(iter(store.unreadable))
         raise DataError("cannot be read, and the recipe refuses such pictures (data.unreadable).", path=store.name(first))

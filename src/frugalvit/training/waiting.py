@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
+
 from frugalvit.data.ahead import WAITING, Reading, advice
 from frugalvit.data.batches import TrainingBatches, readable
 from frugalvit.data.encoded import EncodedBatches
@@ -36,5 +38,6 @@ class Waiting:
         if isinstance(batches, EncodedBatches):
             kept = "files"
         if isinstance(source, Store):
-            kept, side = "stored", int(min(source.heights.min(), source.widths.min()))
+            sides_N = np.minimum(source.heights, source.widths)
+            kept, side = "stored", int(np.median(sides_N[sides_N > 0])) if sides_N.any() else 0  # 0: unreadable
         return Reading(kept, self.workers, usable_cores(), side, min(preprocess.height, preprocess.width))
