@@ -20,7 +20,7 @@ from tests.training.runs import TINY
 import frugalvit
 from frugalvit.beginning import opened
 from frugalvit.cli.bench_page import table
-from frugalvit.cli.bench_rows import notes_on_data
+from frugalvit.cli.bench_rows import notes_above, notes_on_data
 from frugalvit.measure.latency import Speed
 from frugalvit.training import throughput
 from frugalvit.training.devices import place_for
@@ -279,3 +279,8 @@ def test_our_loop_runs_beside_others(arrays: Path, monkeypatch: pytest.MonkeyPat
     page = (out / "peer_loops.md").read_text()
     assert all(name in page for name in row["loops"]) and page in capsys.readouterr().out
     assert row["where"]["device"] and row["where"]["workers"] == 0
+
+
+def test_more_than_the_peak_is_explained() -> None:
+    (note,) = notes_above([{"share_of_peak": 0.5}, {"share_of_peak": 1.25}])
+    assert note.startswith("More than the peak") and notes_above([{"share_of_peak": 0.9}]) == []

@@ -87,17 +87,19 @@ def train_seeds(
             for seed in seeds:
                 display.note(f"seed {seed}")
                 one(seed, display, Silent())
-    every = {seed: Run(folder, results, None) for seed, folder, results in finished(Path(out))} | found
-    write_json(Path(out) / "seeds.json", {"seeds": sorted(every), **described([every[seed] for seed in sorted(every)])})
+    every = earlier(Path(out), recipe, seeds) | {seed: found[seed] for seed in seeds}
+    write_json(Path(out) / "seeds.json", {"seeds": [*every], **described([*every.values()])})
     return [found[seed] for seed in seeds]
 
 
-def finished(out: Path) -> Iterator[tuple[int, Path, dict[str, Any]]]:
-    """The seeds in a folder that have ended, also those of earlier commands, and their results."""
-    for seed in seeds_begun(out):
-        folder = out / f"seed-{seed}"
-        if results := RunFolder(folder).results():
-            yield seed, folder, results
+def earlier(out: Path, recipe: Recipe, seeds: Sequence[int]) -> dict[int, Run]:
+    """The seeds in a folder that earlier commands have trained to the same length."""
+    length, runs = encode(recipe)["duration"], {}
+    for seed in (one for one in seeds_begun(out) if one not in seeds):
+        folder = RunFolder(out / f"seed-{seed}")
+        if (results := folder.results()) and folder.recipe()["duration"] == length:
+            runs[seed] = Run(folder.path, results, None)
+    return runs
 
 
 def refuse_seeds(seeds: Sequence[int]) -> None:
@@ -127,13 +129,13 @@ def seeds_begun(out: Path) -> list[int]:
 
 
 def refuse_another_recipe(out: Path, recipe: Recipe, seeds: Sequence[int]) -> None:
-    """Seeds that are added to those of another training: their mean would be of neither."""
+    """Seeds that are added to those of another training: their mean would be of neither. Each may be extended by itself."""
     asked = encode(recipe)
     for seed in (one for one in seeds_begun(out) if one not in seeds):
         saved = RunFolder(out / f"seed-{seed}").recipe()
         for where, old, new in differences(saved, asked):
-            open_yet = (new is None and where.endswith("classes")) or (where == "path" and new == "auto") or where == "seed"
-            if not (open_yet or ABSENT in (old, new)):
+            filled = (new is None and where.endswith("classes")) or (where == "path" and new == "auto")
+            if not (filled or where == "seed" or where.startswith("duration") or ABSENT in (old, new)):
                 problem = f"holds seed {seed} of another training: {where} is {shown(old)} there, and {shown(new)} here."
                 raise DataError(f"{problem} Use another --out.", path=str(out))
 

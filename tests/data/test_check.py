@@ -266,6 +266,31 @@ def test_small_and_uneven_classes_are_warned_of(tmp_path: Path) -> None:
     assert found(report, "there is no val folder").severity == "note"
 
 
+def test_classes_alike_in_all_but_capitals_and_classes_that_val_lacks_are_warned_of(tmp_path: Path) -> None:
+    after = class_folders(tmp_path / "train", {"Dog": 20, "dog": 20, "bee": 1})
+    class_folders(tmp_path / "val", {"Dog": 2, "dog": 2, "bee": 0}, after)
+    (tmp_path / "val" / "bee").mkdir(exist_ok=True)
+    report = check(tmp_path)
+    assert found(report, "differ in capitals or spaces alone").places == ("'Dog' = 'dog'",)
+    assert found(report, "without a picture in val").places == ("bee",)
+
+
+def test_twelve_bits_in_sixteen_and_what_pillow_finds_too_large_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class_folders(tmp_path, {"ant": 12, "bee": 15})
+    draw = np.random.default_rng(0)
+    Pillow.fromarray(draw.integers(0, 4096, (12, 12)).astype(np.uint16)).save(tmp_path / "ant" / "dark.png")
+    Pillow.fromarray(draw.integers(0, 65536, (12, 12)).astype(np.uint16)).save(tmp_path / "ant" / "deep.png")
+    Pillow.new("RGB", (200, 100)).save(tmp_path / "bee" / "huge.png")
+    monkeypatch.setattr(Pillow, "MAX_IMAGE_PIXELS", 8_000)  # twice as many are refused
+    report = check(tmp_path)
+    assert [Path(one).name for one in found(report, "of which at most 12 are used").places] == ["dark.png"]
+    (deep,) = (one.places for one in report.findings if one.problem.endswith("stored as 16-bit"))
+    assert [Path(one).name for one in deep] == ["deep.png"]
+    assert [Path(one).name for one in found(report, "larger than what Pillow opens").places] == ["huge.png"]
+
+
 def test_one_class_is_nothing_to_tell_apart(tmp_path: Path) -> None:
     class_folders(tmp_path, {"only": 4})
     assert found(check(tmp_path), "train has 1 class with pictures").severity == "error"

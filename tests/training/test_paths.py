@@ -230,7 +230,7 @@ def test_seeds_are_runs_of_their_own(tmp_path: Path) -> None:
             frugalvit.train_seeds(made, wrong, out=tmp_path / "wrong", data=sources)  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="a Recipe is needed, not str"):
         frugalvit.train_seeds("vit.digits", [0], out=tmp_path / "wrong", data=sources)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="holds runs of seed 3 already"):
+    with pytest.raises(DataError, match="holds runs of seed 1, 3 already"):
         frugalvit.train_seeds(made, [7, 3], out=tmp_path / "several", data=sources)
     assert not (tmp_path / "several" / "seed-7").exists()
     with pytest.raises(DataError, match="holds a run of one seed"):

@@ -26,7 +26,7 @@ def of_data(facts: Facts) -> tuple[str, ...]:
         cure = "Add some, or merge classes." if facts.classes > 2 else "Add some."
         found.append(f"The smallest class has {counted(facts.least)}. {cure}")
     if facts.gray == facts.looked - len(facts.unreadable) and facts.known != "digits":
-        found.append("The pictures are gray. They are read as color pictures, which released weights expect.")
+        found.append("The pictures are gray. They are read as color pictures.")
     elif facts.gray and facts.known != "digits" and not facts.known:
         found.append(f"{facts.gray} of {facts.looked} pictures looked at are gray; all are read as color pictures.")
     if facts.side > LARGE:

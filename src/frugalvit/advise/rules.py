@@ -25,6 +25,7 @@ TINY_SIDE = 48  # pixels up to which pictures are treated as of 32, and then up 
 SMALL_SIDE = 96
 LOCAL = 50_000  # pictures from which on ConViT was trained at 224 pixels
 UNEVEN = 10  # as in `data check`
+REPEATED = 3  # pictures of the smallest class, below which drawing it as often as others would show the same few all the time
 MOST_EPOCHS = 100  # of a transfer
 BEST_PASSES = 360  # of small.best_cifar10
 BEST_CLASSES = 10  # at most, since it was measured with ten alone
@@ -256,7 +257,7 @@ def digits_recipe() -> Choice:
 
 def balances(facts: Facts) -> bool:
     """Whether rare classes are to be drawn as often as common ones. Public data sets are left as their papers had them."""
-    return facts.uneven >= UNEVEN and not facts.known and facts.pictures < ENOUGH
+    return facts.uneven >= UNEVEN and facts.least >= REPEATED and not facts.known and facts.pictures < ENOUGH
 
 
 def order(facts: Facts) -> Choice:

@@ -61,8 +61,8 @@ def of_model(model: Architecture, batch: int, place: Place, steps: int | None, l
         "kind": "model",
         "batch": batch,
         "compiled": place.device.type == "cuda",
-        **shares(found, costs, peak),
-        "notes": [note_on_peak(costs, peak, place, TRAINING), *note_on_bits(model)],
+        **(counted := shares(found, costs, peak)),
+        "notes": [note_on_peak(costs, peak, place, TRAINING), *notes_above(counted["rows"]), *note_on_bits(model)],
         "environment": environment_of(place),
     }
 
@@ -95,14 +95,16 @@ def of_recipe(recipe: Recipe, data: Path | None, place: Place, workers: int, ste
         predicting = line.follow("inference", predicting_speeds(recipe, place, calls=steps))
         peak = max(peak, peak_now(place, line))
     passes = passes_of(recipe)
+    counted = shares([*((speed, passes) for speed in trained), (predicting, FORWARD)], costs, peak)
+    notes += [note_on_peak(costs, peak, place, passes), *notes_above(counted["rows"])]
     return {
         "kind": "recipe",
         "batch": recipe.batch,
         "accumulate": recipe.accumulate,
         "workers": workers,
         "path": recipe.path,
-        **shares([*((speed, passes) for speed in trained), (predicting, FORWARD)], costs, peak),
-        "notes": [*notes, note_on_peak(costs, peak, place, passes), *note_on_bits(recipe.model)],
+        **counted,
+        "notes": [*notes, *note_on_bits(recipe.model)],
         "environment": where,
     }
 
@@ -146,6 +148,12 @@ def note_on_peak(costs: ModelCost, peak: float, place: Place, passes: int) -> st
         f"{costs.parameters:,} parameters, {costs.macs / 1e6:,.1f} M MACs a picture. Peak: {peak / 1e12:,.3g} TFLOP/s, "
         f"a matrix product in {place.precision} measured in this run; training counts {PASSES[passes]}."
     )
+
+
+def notes_above(rows: list[Row]) -> list[str]:
+    """A line where the peak is none."""
+    above = any(one["share_of_peak"] > 1 for one in rows)
+    return ["More than the peak: here convolutions are faster than the matrix product that it is measured by."] if above else []
 
 
 def notes_on_data(still: Speed, fed: Speed, waiting: Waiting) -> list[str]:

@@ -173,6 +173,8 @@ class Told:
 
 @dataclass(frozen=True)
 class Telling(Dataset[Any]):
+    """Batches that are read in a process of its own."""
+
     batches: Dataset[Any]
 
     def __getitem__(self, number: int) -> Any:

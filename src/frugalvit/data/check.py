@@ -34,6 +34,7 @@ UNREADABLE = {
 STORED = {
     "CMYK": "Converted to RGB; look at {them}, since print profiles are ignored.",
     "16-bit": "Scaled to 8 bits.",
+    "16-bit of which at most 12 are used": "They come out nearly black: multiply them by 16, or save them with 8 bits.",
     "palette": "Converted to RGB.",
     "alpha": "Transparency is dropped, so that what lies beneath shows; flatten {them} if that matters.",
     "black and white": "Converted to gray or RGB.",

@@ -7,6 +7,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from PIL import Image as Pillow
 from PIL import UnidentifiedImageError
 
@@ -19,6 +20,8 @@ from frugalvit.errors import DataError
 ORIENTATION = 0x0112  # the EXIF tag; 1 is upright
 KINDS = {"RGB": "color", "L": "gray", "P": "palette", "PA": "palette", "1": "black and white", "LA": "alpha", "La": "alpha"}
 KINDS |= {"RGBA": "alpha", "RGBa": "alpha"}
+DEEP, DEEP_AND_DARK = "16-bit", "16-bit of which at most 12 are used"
+DARK = 16  # of 255, up to which 12 bits of 16 come out
 USUAL = Preprocess(224, 224, (0.5,) * 3, (0.5,) * 3)  # a check knows no model, and most take pictures of this size
 
 
@@ -62,6 +65,8 @@ def at_file(path: Path) -> Look:
             rotated = file.getexif().get(ORIENTATION, 1) in range(2, 9)
         picture = opened(path)
         problem = unfit(picture)
+        if kind == DEEP and np.asarray(picture).max() <= DARK:
+            kind = DEEP_AND_DARK
         return unreadable(problem, digest) if problem else Look(*picture.size, kind, rotated, frames, digest)
     except FileNotFoundError:
         return unreadable("missing", digest)
@@ -92,4 +97,4 @@ def unreadable(problem: str, digest: str) -> Look:
 
 
 def kind_of(mode: str) -> str:
-    return "16-bit" if mode.startswith(("I", "F")) else KINDS.get(mode, mode)
+    return DEEP if mode.startswith(("I", "F")) else KINDS.get(mode, mode)
