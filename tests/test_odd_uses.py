@@ -381,3 +381,5 @@ def test_a_model_that_answers_with_no_numbers_is_no_success(tmp_path: Path) -> N
     classifier.save(tmp_path / "broken")
     done = run("evaluate", str(tmp_path / "broken"), "--dataset", "Digits", "--device", "cpu")
     assert done.returncode == 1 and "the model answers with no numbers" in done.stderr
+    done = run("evaluate", str(tmp_path / "broken"), "--dataset", "Digits", "--device", "cpu", "--json")
+    assert done.returncode == 1 and json.loads(done.stdout)["loss"] == "nan"

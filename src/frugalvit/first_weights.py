@@ -102,10 +102,17 @@ def initialized(training: Training, init: str, origin: str) -> list[str]:
     return [*other_colors(training.preprocess, fetched.released), *(str(notice.message) for notice in notices), *named]
 
 
+def ids(names: tuple[str, ...]) -> bool:
+    """Whether they are WordNet's, such as n01440764."""
+    return all(name[:1] == "n" and name[1:].isdigit() for name in names)
+
+
 def by_names(module: nn.Module, theirs: tuple[str, ...], ours: tuple[str, ...]) -> list[str]:
     """Put heads that know the data's classes in another order into the data's; a word on that, or on heads of other classes."""
     if len(theirs) != len(ours) or theirs == ours or not isinstance(module, Network) or numbered(theirs) or numbered(ours):
         return []  # where there are not as many, the heads are fresh
+    if set(theirs) != set(ours) and (ids(theirs) or ids(ours)):
+        return []  # ImageNet's, one by words and one by WordNet's ids, by which all released weights are sorted
     if set(theirs) != set(ours):
         other = listed(name for name in theirs if name not in ours)
         return [f"caution: the heads begin with what they learned for other classes, as many as the data's: {other}"]

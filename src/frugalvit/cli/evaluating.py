@@ -89,20 +89,26 @@ def evaluate(
         values |= accuracies(heads, labels_N, (*heads, *RULES))
     if as_json:
         print(json.dumps({"split": split, **({"head": read} if read else {}), **plain(values), "classes": classes}))
+        refuse_nonsense(values)
         return
     skipped = f", and {values['unreadable']} that cannot be read" if values["unreadable"] else ""
     console.print(f"{split}: {values['pictures']} pictures{skipped}{f'; head: {read}' if read else ''}")
     for name in (name for name in values if name not in ("pictures", "unreadable")):
         console.print(f"  {name:18s}{values[name]:8.3f}")
-    if math.isnan(values["loss"]):
-        stderr.print("the model answers with no numbers", markup=False)
-        raise typer.Exit(1)
+    refuse_nonsense(values)
     classes = {name: row for name, row in classes.items() if row["pictures"]}
     for name, row in sorted(classes.items(), key=lambda pair: pair[1]["recall"])[:20]:
         line = f"  {name:18s}recall {row['recall']:6.2f}  precision {row['precision']:6.2f}  n = {row['pictures']}"
         console.print(line, markup=False)
     if len(classes) > 20:
         console.print(f"  (the 20 classes of {len(classes)} with the lowest recall; --json has all)")
+
+
+def refuse_nonsense(values: dict[str, float]) -> None:
+    """A model that answers with no numbers has no accuracy."""
+    if math.isnan(values["loss"]):
+        stderr.print("the model answers with no numbers", markup=False)
+        raise typer.Exit(1)
 
 
 def loaded(source: Path, head: str, parts: list[type]) -> Classifier:

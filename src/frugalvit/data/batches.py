@@ -57,12 +57,9 @@ class TrainingBatches(Dataset[Batch]):
         for _ in range(len(self.source)):
             picture, place, missed = self.read(index)
             bad += missed
+            draw = numpy_generator(self.seed, step, Stream.AUGMENT, position)
             try:
-                return (
-                    self.augment.apply(picture, *size, numpy_generator(self.seed, step, Stream.AUGMENT, position)),
-                    place,
-                    bad,
-                )
+                return self.augment.apply(picture, *size, draw), place, bad
             except DataError as error:
                 if self.unreadable == "refused":
                     error.path = self.source.name(place)
