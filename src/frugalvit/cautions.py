@@ -102,8 +102,11 @@ def start_cautions(training: Training, init: str) -> Iterator[str]:
         how = type(recipe.tune).__name__
         yield f"caution: by tune={how} all that is before the heads stays as it was drawn, at random; --init takes weights"
     if init and not frozen and gentle < per <= KNOWN_LR[type(recipe.optimizer).__name__][1]:
+        per_setting = recipe.optimizer.per or recipe.pictures  # pictures a step that `lr` is meant for
         rate = f"a learning rate of {per:.2g} per 256 pictures may undo what the given weights have learned"
-        yield f"caution: {rate}; with {kind_of(recipe.optimizer)}, {gentle:g} and less is known to keep it"
+        setting = gentle * per_setting / 256
+        known = f"with {kind_of(recipe.optimizer)}, {gentle:g} and less is known to keep it (optimizer.lr={setting:.2g})"
+        yield f"caution: {rate}; {known}"
 
 
 def per_256(recipe: Recipe) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from frugalvit.report.record import RunFolder
 from frugalvit.training.prepare import Training
 from frugalvit.training.teacher import Ensemble, RunTeacher, Teaching
 from frugalvit.training.teacher_check import check_teacher
+
+BLIND = 5.0  # percent that a teacher may lose by another size without a word
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,18 @@ def checked_teacher(training: Training, workers: int) -> Judged:
     held = training.sources["val"].fingerprint()
     other = [path for path in run_folders(teaching) if held_out_by(path) not in (held, "")]
     flattered = "held out other pictures; if it learned from some of these, that flatters it"
-    notes = *teacher.notes, found.note, *(f"caution: {path} {flattered}" for path in other)
+    notes = *teacher.notes, found.note, *(f"caution: {path} {flattered}" for path in other), *worse_at(teaching, found.top1)
     return Judged(notes, found.top1, found.pictures)
+
+
+def worse_at(teaching: Teaching | None, top1: float) -> Iterator[str]:
+    """A word on a run that knows much less of pictures of another size than it did of its own."""
+    who = None if teaching is None else teaching.teacher
+    if isinstance(who, RunTeacher) and who.size is not None:
+        own = RunFolder(Path(who.path)).results().get("val_top1")
+        if own is not None and top1 < own - BLIND:
+            cure = "leave teaching.teacher.size out, or fit it to the size first"
+            yield f"caution: at its own size {who.path} had {own:.1f} % right; {cure}"
 
 
 def refuse_unmeasurable(teaching: Teaching | None) -> None:

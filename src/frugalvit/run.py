@@ -125,6 +125,7 @@ def train(
         where = environment() | described_place(place)
         described = as_saved(Path(out), described) if resume else described
         fresh = latest(Path(out) / "state") is None
+        anew = resume and fresh and (Path(out) / "recipe.json").exists()
         if resume and fresh and (Path(out) / "summary.json").exists():
             raise DataError("is finished, and its checkpoints are gone. Use another --out to train again.", path=str(out))
         ended = not extend and (Path(out) / "summary.json").exists()
@@ -139,7 +140,8 @@ def train(
         with (RunFolder.resume if resume else RunFolder.create)(Path(out), described, where) as folder:
             start = f"from the weights of {init}" if init else "from fresh weights (no --init)"
             words = () if model is not None else start_cautions(training, init)
-            begin(training, folder, [start, *words, *notices], display)
+            lost = ["there is no checkpoint yet, so it begins anew"] if anew else []
+            begin(training, folder, [*lost, start, *words, *notices], display)
             if moved:
                 display.note(moved)
             loggers = [logger_named(name, folder.path, described) for name in log]

@@ -267,3 +267,13 @@ def test_heads_of_other_classes_that_are_as_many_are_told(named_student: Path, t
     assert changed(weights(named_student), weights(run.path)) == set()
     said = "caution: the heads begin with what they learned for other classes, as many as the data's"
     assert f"{said}: digit 0, digit 1, digit 2, ..." in notes.said
+
+
+def test_a_teacher_that_knows_less_of_another_size_is_told(teacher: Path, tmp_path: Path) -> None:
+    seeing = tmp_path / "seeing"
+    frugalvit.train(recipe("digits.resnet", "epochs=3", "batch=32"), out=seeing)
+    for size, told in ((40, True), (None, False)):
+        notes = Notes()
+        made = taught(distilled(16), Teaching(RunTeacher(str(seeing), size), 0.0))
+        frugalvit.train(made, out=tmp_path / f"run-{size}", display=notes)
+        assert any(f"caution: at its own size {seeing} had" in text for text in notes.said) == told

@@ -286,3 +286,28 @@ def test_classes_that_differ_are_told_by_their_count_or_by_the_first(
     (tmp_path / "wasps" / "wasp").symlink_to(old / "bee")
     said = bad("evaluate", str(trained), "--data", str(tmp_path / "wasps"), "--device", "cpu")
     assert "class 1 is wasp there, and bee here" in said
+
+
+def test_a_run_without_a_checkpoint_begins_anew_and_says_so(tmp_path: Path) -> None:
+    good("train", "vit.digits", *QUIET, "--out", str(tmp_path / "run"))
+    for one in [*(tmp_path / "run" / "state").iterdir(), tmp_path / "run" / "summary.json"]:
+        one.unlink()
+    notes = Notes()
+    words = [one for one in QUIET if "=" in one]
+    train(frugalvit.recipe("vit.digits", *words), out=tmp_path / "run", resume=True, device="cpu", display=notes)
+    assert "there is no checkpoint yet, so it begins anew" in notes.said
+
+
+def test_seeds_that_are_added_join_the_printed_mean_and_a_folder_of_runs_is_no_recipe(tmp_path: Path) -> None:
+    words = ("train", "vit.digits", *QUIET, "--out", str(tmp_path / "seeds"))
+    good(*words, "--seeds", "0")
+    said = good(*words, "--seeds", "1", "--resume")
+    told = json.loads((tmp_path / "seeds" / "seeds.json").read_text())
+    assert "(n = 2)" in said and "with seed 0 of before" in said and told["seeds"] == [0, 1]
+    found = json.loads(good(*words, "--seeds", "1", "--resume", "--json"))
+    assert found["seeds"] == [0, 1] and found["val_top1"] == told["val_top1"]
+    (tmp_path / "seeds").rename(tmp_path / "several")
+    (tmp_path / "several" / "seed-0").rename(tmp_path / "several" / "teacher")
+    (tmp_path / "several" / "seed-1").rename(tmp_path / "several" / "student")
+    refused = bad("train", str(tmp_path / "several"), "--out", str(tmp_path / "x"))
+    assert "holds several runs: student, teacher. Name one of them" in refused

@@ -52,6 +52,11 @@ def refuse_recipe_of_seeds(name: str) -> None:
     if seeds:
         problem = f"was made by --seeds: it holds a run folder a seed ({', '.join(seeds)}), and no recipe of its own."
         raise SpecError(f"{problem} Name one of them, as in {Path(name) / f'seed-{seeds[0]}'}.", path=name)
+    if "/" in name and not (Path(name) / "recipe.json").exists():
+        from frugalvit.weights.own import runs_in
+
+        if runs := runs_in(Path(name)):
+            raise SpecError(f"holds several runs: {', '.join(runs)}. Name one of them: {Path(name) / runs[-1]}.", path=name)
 
 
 def refuse_recipe_of_own_parts(name: str) -> None:

@@ -174,7 +174,7 @@ def several(
 ) -> None:
     """Train a recipe once a seed, and print mean and deviation."""
     from frugalvit.report.progress import display_for
-    from frugalvit.seeds import described, summaries, train_seeds
+    from frugalvit.seeds import described, earlier, summaries, train_seeds
 
     try:
         numbers = [int(one) for one in seeds.split(",")]
@@ -194,16 +194,19 @@ def several(
             origin=origin,
             display=display,
         )
-    found = summaries(runs)
+    before = earlier(out, chosen, numbers)
+    every = [*before.values(), *runs]
+    found = summaries(every)
     if as_json:
-        print(json.dumps({"out": str(out), "seeds": numbers, **plain(described(runs))}))
+        print(json.dumps({"out": str(out), "seeds": [*before, *numbers], **plain(described(every))}))
         end_of_nonsense(*runs)
         return
     for run in runs:
         tell_cautions(run, f"{run.path.name}: ")
     for name, one in found.items():
         console.print(f"{name:24s}{one.text(2 if 'loss' not in name else 4)}", markup=False)
-    console.print(f"Written to {out}: a run folder a seed, and seeds.json", markup=False)
+    with_them = f", with seed {', '.join(map(str, before))} of before" if before else ""
+    console.print(f"Written to {out}: a run folder a seed, and seeds.json{with_them}", markup=False)
     end_of_nonsense(*runs)
 
 
