@@ -17,7 +17,7 @@ import torch
 from frugalvit.beginning import opened
 from frugalvit.data.source import Source
 from frugalvit.errors import DataError, FrugalError, SpecError
-from frugalvit.first_weights import Begun
+from frugalvit.first_weights import FRESH, Begun
 from frugalvit.report.files import ABSENT, differences, write_json
 from frugalvit.report.progress import Display, Silent
 from frugalvit.report.record import AnotherLength, RunFolder
@@ -57,9 +57,9 @@ def train_seeds(
     if not isinstance(recipe, Recipe):
         raise SpecError(f"a Recipe is needed, not {type(recipe).__name__}. Use frugalvit.recipe('vit.digits').", path="recipe")
     refuse_taken(Path(out), seeds, resume)
-    refuse_another_recipe(Path(out), recipe, seeds)
     display = display or Silent()
     sources = opened(recipe, data)
+    refuse_another_training(Path(out), recipe, sources, init, seeds)
     place = place_for(device, recipe.precision)
     several = len(seeds) > 1 and place.device.type == AT_ONCE
     found: dict[int, Run] = {}
@@ -128,11 +128,15 @@ def seeds_begun(out: Path) -> list[int]:
     return sorted(int(number) for number in numbers if number.isdigit())
 
 
-def refuse_another_recipe(out: Path, recipe: Recipe, seeds: Sequence[int]) -> None:
+def refuse_another_training(
+    out: Path, recipe: Recipe, sources: Mapping[str, Source], init: str | Begun, seeds: Sequence[int]
+) -> None:
     """Seeds that are added to those of another training: their mean would be of neither. Each may be extended by itself."""
-    asked = encode(recipe)
+    begun_from = init.init if isinstance(init, Begun) else "" if init == FRESH else init
+    asked = encode(recipe) | {"data_fingerprint": {name: source.fingerprint() for name, source in sources.items()}}
+    asked |= {"init": begun_from}
     for seed in (one for one in seeds_begun(out) if one not in seeds):
-        saved = RunFolder(out / f"seed-{seed}").recipe()
+        saved = {"init": ""} | RunFolder(out / f"seed-{seed}").recipe()
         for where, old, new in differences(saved, asked):
             filled = (new is None and where.endswith("classes")) or (where == "path" and new == "auto")
             if not (filled or where == "seed" or where.startswith("duration") or ABSENT in (old, new)):

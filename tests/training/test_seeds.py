@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tests.training.runs import Notes, PressesAt, PressesOnce, states, tiny, trace
@@ -23,6 +24,7 @@ from frugalvit import seeds as several
 from frugalvit.beginning import opened
 from frugalvit.data.batch import Batch
 from frugalvit.data.randomness import Stream, key
+from frugalvit.data.split import Picked
 from frugalvit.errors import DataError, SpecError
 from frugalvit.objective.objective import Objective, Supervised
 from frugalvit.recipes.find import recipe
@@ -228,6 +230,11 @@ def test_seeds_of_several_commands_have_one_mean_and_other_trainings_are_kept_ou
         train_seeds(made, [2], out=out, device="cpu")
     with pytest.raises(DataError, match=r"holds seed 0 of another training: batch is 64 there, and 32 here"):
         train_seeds(replace(made, batch=32), [2], out=out, device="cpu", resume=True)
+    few = {split: Picked(source, np.arange(100)) for split, source in opened(made, None).items()}
+    with pytest.raises(DataError, match=r"holds seed 0 of another training: data_fingerprint\.train is"):
+        train_seeds(made, [2], out=out, device="cpu", resume=True, data=few)
+    with pytest.raises(DataError, match=r"holds seed 0 of another training: init is '' there, and '"):
+        train_seeds(made, [2], out=out, device="cpu", resume=True, init=str(out / "seed-0"))
     assert not (out / "seed-2").exists()
     (added,) = train_seeds(made, [2], out=out, device="cpu", resume=True)
     told = json.loads((out / "seeds.json").read_text())

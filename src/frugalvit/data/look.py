@@ -12,12 +12,11 @@ from PIL import Image as Pillow
 from PIL import UnidentifiedImageError
 
 from frugalvit.data.files import Files
-from frugalvit.data.preprocess import MODES, Preprocess, in_mode, opened
+from frugalvit.data.preprocess import MODES, ORIENTATION, Preprocess, in_mode, opened
 from frugalvit.data.source import Source
 from frugalvit.data.split import Picked
 from frugalvit.errors import DataError
 
-ORIENTATION = 0x0112  # the EXIF tag; 1 is upright
 KINDS = {"RGB": "color", "L": "gray", "P": "palette", "PA": "palette", "1": "black and white", "LA": "alpha", "La": "alpha"}
 KINDS |= {"RGBA": "alpha", "RGBa": "alpha"}
 DEEP, DEEP_AND_DARK = "16-bit", "16-bit of which at most 12 are used"

@@ -25,7 +25,7 @@ DAMAGED: tuple[type[Exception], ...] = (  # what Pillow raises where a file is n
     *(UnidentifiedImageError, Pillow.DecompressionBombError, OSError, SyntaxError, ValueError, TypeError, LookupError),
     *(AttributeError, EOFError, OverflowError, struct.error),
 )
-ORIENTATION = 0x0112  # a tag of EXIF
+ORIENTATION = 0x0112  # a tag of EXIF; 1 is upright
 TURNS = {
     2: Pillow.Transpose.FLIP_LEFT_RIGHT,
     3: Pillow.Transpose.ROTATE_180,
