@@ -1,13 +1,14 @@
 """A search by hand: a recipe with some overrides each, trained on 45,000 pictures and measured on the 5,000 held out.
 
 `search_small.py` and `search_teacher.py` say which. `--together` candidates train at the same time, each in a process of its
-own. Rows of earlier calls stay, so that the page shows the whole search, failures too.
+own. Rows of earlier calls stay, so that the page shows the whole search, failures too. `--runs` keeps the trained models.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -59,8 +60,9 @@ def trained(search: Search, name: str, arguments: argparse.Namespace) -> dict[st
     data = opened(recipe, arguments.data)
     data.pop("test", None)
     with tempfile.TemporaryDirectory() as folder:
-        display = Notes(name)
-        run = frugalvit.train(recipe, out=Path(folder) / "run", data=data, device=arguments.device, display=display)
+        display, kept = Notes(name), arguments.runs or Path(folder)
+        out = kept / f"{folder_name(name)}-{arguments.passes}"
+        run = frugalvit.train(recipe, out=out, data=data, device=arguments.device, display=display)
         split = time_split(run.path)
         summary = run.summary
     cost = frugalvit.cost(replace(recipe.model, classes=10))
@@ -82,11 +84,16 @@ def trained(search: Search, name: str, arguments: argparse.Namespace) -> dict[st
     }
 
 
+def folder_name(name: str) -> str:
+    return re.sub(r"[^\w.]+", "-", name)
+
+
 def by_itself(search: Search, name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """The same in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         words = ["--data", arguments.data, "--passes", arguments.passes, "--device", arguments.device]
         words += ["--commit", arguments.commit, "--together", 1, "--out", folder]
+        words += ["--runs", arguments.runs] if arguments.runs else []
         words += ["--candidate", f"{name}={','.join(chosen(search, arguments)[name])}"]
         run_apart([search.script, *words])
         (row,) = json.loads((Path(folder) / f"{search.results}.json").read_text())["rows"]
@@ -128,6 +135,7 @@ def search_by_hand(search: Search, description: str | None) -> None:
     parser.add_argument("--passes", type=int, default=search.passes)
     parser.add_argument("--together", type=int, default=search.together)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--runs", type=Path, help="a folder that keeps the runs")
     parser.add_argument("--commit", default=short_commit())
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
