@@ -96,16 +96,17 @@ def lines(kept: Results) -> Iterator[Row]:
 
 
 def headlines(rows: list[Row]) -> list[list[Row]]:
-    """The seeds of each training that was measured, those without a teacher first; none of which a seed took too long."""
+    """The seeds of each training that was measured with several, those without a teacher first; none that took too long."""
     alike: dict[tuple[Any, ...], list[Row]] = {}
     for row in sorted(rows, key=lambda row: row["way"] != "none"):
         alike.setdefault(tuple(row[name] for name in ("student", "passes", "way", "teacher", "teacher_passes")), []).append(row)
-    return [same for same in alike.values() if all(row["within"] for row in same)]
+    return [same for same in alike.values() if len(same) > 1 and all(row["within"] for row in same)]
 
 
 def headline(same: list[Row]) -> Row:
     """A transformer in one process, over its seeds."""
-    said = "without a teacher" if same[0]["way"] == "none" else "with its teacher"
+    alone = same[0]["way"] == "none"
+    said = "without a teacher" if alone else f"and its teacher, of {sum(row['teacher_top1'] for row in same) / len(same):.1f}"
     name, size = same[0]["student"].split()[0], same[0]["parameters"] / 1e6
     return {
         "what": f"`{name}`, a transformer of {size:.1f} M parameters from scratch, {said}",

@@ -163,10 +163,11 @@ def test_it_tells_where_the_package_falls_short() -> None:
     assert f"{min(plain):.2f} to {max(plain):.2f} times as fast" in said and len(plain) == 3
 
 
-def test_seeds_of_which_one_took_too_long_stand_in_no_table() -> None:
+def test_a_single_seed_and_seeds_of_which_one_took_too_long_stand_in_no_table() -> None:
     row = {"student": "s", "passes": 1, "teacher": "t", "teacher_passes": 2, "within": True}
     rows = [row | {"way": way, "seed": seed} for way in ("hard", "none") for seed in (0, 1)]
     assert [[one["way"] for one in same] for same in summary.headlines(rows)] == [["none"] * 2, ["hard"] * 2]
+    assert [[one["way"] for one in same] for same in summary.headlines(rows[:3])] == [["hard"] * 2]
     rows[1]["within"] = False
     assert [[one["way"] for one in same] for same in summary.headlines(rows)] == [["none"] * 2]
 
