@@ -1,4 +1,4 @@
-"""Ctrl-C or SIGTERM in a training: heard once, it waits for the next record and loses nothing; heard again, it ends at once."""
+"""Ctrl-C, SIGTERM or SIGHUP in a training: heard once, it waits for the next record and loses nothing; heard again, it ends at once."""
 
 from __future__ import annotations
 
@@ -6,21 +6,26 @@ import contextlib
 import ctypes
 import os
 import signal
+import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from types import FrameType
 from typing import Any
 
+HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)  # Windows has none
 USUAL: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+if HANGUP is not None:
+    USUAL[HANGUP] = signal.SIG_DFL
 HEARD = b"\nstopping at the next record, to save it; once more stops at once\n"
 
 
 class Stopping:
     """Listens inside `with`, and says that it has heard, also to a quiet run. `pending`: whether there is anything to lose yet.
 
-    SIGTERM is what `kill` sends, and a batch system before it ends a job. Only a program's main thread hears signals. In
-    others, and where the program has a handler of its own, all is as it was.
+    SIGTERM is what `kill` sends, and a batch system before it ends a job; SIGHUP, what a terminal sends that is closed, or whose
+    connection is lost. Only a program's main thread hears signals. In others, and where the program has a handler of its own,
+    all is as it was.
     """
 
     def __init__(self, *pending: Callable[[], bool]):
@@ -40,11 +45,24 @@ class Stopping:
             signal.signal(one, USUAL[one])
 
     def hear(self, number: int, frame: FrameType | None) -> None:
-        again, self.asked = self.asked, True
+        again = self.asked and number != HANGUP  # which the system sends, and the shell too
+        self.asked = True
+        if number == HANGUP:
+            leave_terminal()
         if again or not any(one() for one in tuple(self.pending)):
             raise KeyboardInterrupt
         with contextlib.suppress(OSError):
             os.write(2, HEARD)  # and not by `print`: whoever was writing to the console is interrupted too
+
+
+def leave_terminal() -> None:
+    """Let output that went to a terminal go nowhere: it is closed, and writing there would end the program."""
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):
+            if stat.S_ISCHR(os.fstat(descriptor).st_mode):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, descriptor)
+                os.close(nowhere)
 
 
 TOGETHER: ContextVar[Stopping | None] = ContextVar("together", default=None)

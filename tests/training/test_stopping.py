@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -57,6 +59,33 @@ def test_sigterm_saves_too(tmp_path: Path) -> None:
         train(tiny("save=Steps(12)"), out=tmp_path / "run", device="cpu", display=PressesAt(6, number=signal.SIGTERM))
     assert [one.stem for one in states(tmp_path / "run")] == ["step-000000006"]
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has none")
+def test_however_often_a_terminal_says_that_it_is_closed_the_run_is_saved(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny("save=Steps(12)"), out=tmp_path / "run", device="cpu", display=PressesAt(6, times=3, number=signal.SIGHUP))
+    assert [one.stem for one in states(tmp_path / "run")] == ["step-000000006"]
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="terminals of other systems end otherwise")
+def test_a_command_whose_terminal_is_closed_saves_with_its_workers(tmp_path: Path) -> None:
+    words = ["train", "vit.digits", "dim=16", "depth=1", "epochs=400", "save=Epochs(300)", "log_every=5", "path=plain"]
+    words += ["--workers", "1", "--device", "cpu", "--out", str(tmp_path / "run")]
+    terminal, inside = pty.openpty()
+    lead = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {COMMAND}"  # the terminal is this session's
+    command = [sys.executable, "-c", lead, *words]
+    with subprocess.Popen(command, stdin=inside, stdout=inside, stderr=inside, start_new_session=True) as process:
+        os.close(inside)
+        log, began = tmp_path / "run" / "metrics.jsonl", time.monotonic()
+        while not (log.exists() and log.read_text().count("\n") > 2) and time.monotonic() - began < 90:
+            assert process.poll() is None
+            if select.select([terminal], [], [], 0.05)[0]:
+                os.read(terminal, 4096)
+        os.close(terminal)
+        assert process.wait(60) == 130
+    assert len(states(tmp_path / "run")) == 1
 
 
 def test_workers_still_end_by_sigterm() -> None:

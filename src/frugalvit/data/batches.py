@@ -24,6 +24,7 @@ from frugalvit.data.randomness import Stream, numpy_generator
 from frugalvit.data.source import Source
 from frugalvit.data.split import Picked
 from frugalvit.errors import DataError, FrugalError
+from frugalvit.stopping import HANGUP
 
 Read = TypeVar("Read")
 
@@ -202,12 +203,13 @@ def telling_lost_workers() -> Iterator[None]:
 
 
 def as_worker(worker: int) -> None:
-    """Workers share the cores, so that none may take all of them; and Ctrl-C is for the process that they work for.
+    """Workers share the cores, so that none may take all of them; Ctrl-C and a closed terminal are for the process they work for.
 
     One whose parent was killed while it started ends here: torch would take whoever adopted it for its parent, and wait.
     """
     torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, *([] if HANGUP is None else [HANGUP])):
+        signal.signal(number, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None and not (parent.is_alive() and started_by(parent.pid)):
         os._exit(1)
