@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM or SIGHUP in a training: heard once, it waits for the next record and loses nothing; heard again, it ends at once."""
+"""Ctrl-C, SIGTERM, SIGHUP: a training that hears one ends at its next record and loses nothing; by a second one, at once."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ HEARD = b"\nstopping at the next record, to save it; once more stops at once\n"
 class Stopping:
     """Listens inside `with`, and says that it has heard, also to a quiet run. `pending`: whether there is anything to lose yet.
 
-    SIGTERM is what `kill` sends, and a batch system before it ends a job; SIGHUP, what a terminal sends that is closed, or whose
-    connection is lost. Only a program's main thread hears signals. In others, and where the program has a handler of its own,
-    all is as it was.
+    SIGTERM is what `kill` sends, and a batch system before it ends a job; SIGHUP comes when a terminal is closed or its
+    connection lost. Only a program's main thread hears signals. In others, and where the program has a handler of its own, all
+    is as it was.
     """
 
     def __init__(self, *pending: Callable[[], bool]):

@@ -11,7 +11,7 @@ from frugalvit.training.prepare import Training
 from frugalvit.training.state import State
 
 TELLING = 5  # pictures a class, from which on an accuracy tells chance from learning
-EARLY = 0.05  # of a training, in which it may well have learned nothing: the learning rate still rises
+EARLY = 0.05  # of a training, in which it may well have learned nothing; nor may it in a warm-up
 
 
 def validated(training: Training, workers: int, display: Display) -> dict[str, float]:
@@ -23,7 +23,9 @@ def validated(training: Training, workers: int, display: Display) -> dict[str, f
             state.counters |= {"best": found["top1"], "best_step": state.step}
             state.best = {name: value.detach().clone() for name, value in state.module.state_dict().items()}
     chance = 100 / len(source.classes)
-    learned = state.step >= max(training.clock.per_epoch, EARLY * training.clock.total)
+    clock, warmup = training.clock, getattr(training.recipe.schedule, "warmup", None)
+    rising = 0 if warmup is None else warmup.steps(clock.per_epoch, clock.total)
+    learned = state.step >= max(clock.per_epoch, EARLY * clock.total, rising)
     enough = found["pictures"] >= TELLING * len(source.classes)
     if found["top1"] <= 1.2 * chance and learned and enough and not state.counters.get("warned"):
         state.counters["warned"] = True

@@ -86,6 +86,10 @@ def test_that_nothing_is_learned_is_told_once_and_not_while_the_learning_rate_ri
         assert done.summary["val_top1"] <= 12
         when[epochs] = notes.said
     assert when == {1: ["6"], 40: ["15"]}  # shown before: an epoch has 8 steps, and two are a twentieth of 40
+    notes, slow = ChanceAt(), [word for word in still if "warmup" not in word]
+    recipe = tiny(*slow, "schedule.start=0.0", "schedule.warmup=Epochs(5)", "epochs=40")
+    train(recipe, out=tmp_path / "run-warm", device="cpu", display=notes)
+    assert notes.said == ["39"]
 
 
 def test_a_file_of_weights_is_no_checkpoint(tmp_path: Path, half: Path) -> None:

@@ -24,7 +24,7 @@ from frugalvit.cli.console import (
     refuse_existing,
     stderr,
 )
-from frugalvit.cli.pictures import same_classes, split_of
+from frugalvit.cli.pictures import same_classes, split_of, tell_learned
 from frugalvit.cli.teachers import TEACHER, refuse_recipes, saved_paths, teachers_of
 from frugalvit.errors import SpecError, WeightsError, at
 
@@ -81,6 +81,7 @@ def agreement(
     classifiers = {name: load(run, parts=parts) for name, run in named.items()}
     told = next((run for run in runs if (run / "recipe.json").exists()), runs[0])
     pictures = split_of(told, data, split, dataset, parts)
+    tell_learned(runs, split)
     places = {name: class_places(one.classes, pictures.classes, name) for name, one in classifiers.items()}
     teachers = teachers_of(teacher or [], named, classifiers, place, parts)
     for run in (*runs, *(Path(path) for one in teachers.values() for path in saved_paths(one.spec))):
@@ -129,6 +130,7 @@ def tokens(
         tapped = classifier.spec.model.build(taps=token_taps(classifier.module), seed=0)
     tapped.load_state_dict(classifier.module.state_dict())
     framed = Framed(split_of(run, data, split, dataset, parts), classifier.preprocess, place)
+    tell_learned([run], split)
     found = token_cosines(tapped.to(place.device), normalized(framed, workers))
     tell(found, {"classifier": str(run), "split": split}, place, out, as_json)
 

@@ -25,7 +25,7 @@ from frugalvit.cli.console import (
     plain,
     stderr,
 )
-from frugalvit.cli.pictures import same_classes, some_of, split_of, unlike
+from frugalvit.cli.pictures import same_classes, some_of, split_of, tell_learned, unlike
 from frugalvit.errors import DataError, WeightsError, at
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def evaluate(
     parts = own_parts(with_ or [])
     classifier, place = answering(source, head, parts, device, threads)
     pictures = split_of(run_of(source), data, split, dataset, parts)
+    tell_learned([run_of(source)], split)
     if some_of(pictures.classes, classifier.classes):
         known = f"{len(pictures.classes)} of the model's {len(classifier.classes)} classes"
         stderr.print(f"note: the data has {known}; the model still chooses among all", markup=False)
@@ -82,6 +83,8 @@ def evaluate(
     found = fuse(heads, fusion), labels_N
     values, classes = dict(measures(*found)), per_class(*found, classifier.classes)
     values["unreadable"] = len(pictures) - values["pictures"]
+    if values["unreadable"]:
+        stderr.print("note: `frugalvit data check` names the pictures that cannot be read", markup=False)
     if hasattr(pictures, "real"):
         values["real_top1"] = real_accuracy(*found, pictures.real)
     read = word_for(fusion) if len(heads) > 1 else ""

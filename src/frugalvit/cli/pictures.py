@@ -121,5 +121,15 @@ def tell_held_out(source: Path, dataset: DatasetPart, data: Path, val: Source) -
         return
     few = f"{len(val)} of {everything} pictures, those that a training would hold out of these"
     stderr.print(f"note: {few}; `--split all` takes all of them", markup=False)
-    if (source / "recipe.json").exists():
+    tell_flattery([source])
+
+
+def tell_learned(sources: list[Path], split: str) -> None:
+    """A word where runs are measured on splits that trainings learn from."""
+    if split in ("train", "all"):
+        tell_flattery(sources)
+
+
+def tell_flattery(sources: list[Path]) -> None:
+    if any((source / "recipe.json").exists() for source in sources):
         stderr.print("note: if the run has learned from some of these pictures, they flatter it", markup=False)

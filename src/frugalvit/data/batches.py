@@ -203,7 +203,7 @@ def telling_lost_workers() -> Iterator[None]:
 
 
 def as_worker(worker: int) -> None:
-    """Workers share the cores, so that none may take all of them; Ctrl-C and a closed terminal are for the process they work for.
+    """Workers share the cores, so that none may take all of them. Ctrl-C and a closed terminal are for whom they work for.
 
     One whose parent was killed while it started ends here: torch would take whoever adopted it for its parent, and wait.
     """
