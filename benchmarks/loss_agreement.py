@@ -2,11 +2,11 @@
 
     python benchmarks/loss_agreement.py [MODEL:BATCH | FAMILY:ADD:BATCH ...] [--ways all] [--steps 200] [--data CIFAR]
 
-All ways begin with the same weights and see the same pictures, draws and learning rates (fused AdamW, 5e-4 after a warm-up).
-MODEL:BATCH trains a model by name on synthetic pictures whose class shows in a coarse pattern, under noise that is drawn anew
-every step (`--noise`), so that it cannot know them by heart and stop learning before the steps end. FAMILY:ADD:BATCH is the
-recipe `small.cifar10`, `vit:spt+lsa:128` for one, with its augmentation on the device (path=kept), on the arrays in CIFAR or
-else on synthetic pictures. The ways:
+All ways begin with the same weights and see the same pictures, draws and learning rates (fused AdamW, `--rate` behind a
+warm-up; trainings at several stand beside each other). MODEL:BATCH trains a model by name on synthetic pictures whose class
+shows in a coarse pattern, under noise that is drawn anew every step (`--noise`), so that it cannot know them by heart and stop
+learning before the steps end. FAMILY:ADD:BATCH is the recipe `small.cifar10`, `vit:spt+lsa:128` for one, with its augmentation
+on the device (path=kept), on the arrays in CIFAR or else on synthetic pictures. The ways:
 
 - plain: autocast to bf16, none of our Triton kernels, nothing compiled. What the others are compared with;
 - again: plain a second time, for sums whose order the device does not keep;
@@ -72,9 +72,11 @@ class Unfit(Exception):
     """Why a way was not taken."""
 
 
-def recipe_losses(family: str, add: str, batch: int, way: Way, source: Source, place: Place, steps: int) -> list[float]:
+def recipe_losses(
+    family: str, add: str, batch: int, way: Way, source: Source, place: Place, steps: int, rate: float
+) -> list[float]:
     """Of small.cifar10, by the functions of a `GraphStep` in every way."""
-    recipe = frugalvit.recipe("small.cifar10", f"model={family}", f"add={add}", f"batch={batch}", f"lr={RATE}", "path=kept")
+    recipe = frugalvit.recipe("small.cifar10", f"model={family}", f"add={add}", f"batch={batch}", f"lr={rate}", "path=kept")
     total = compiled.FROM if way.compiled else 1  # by which a captured step chooses; the learning rate does not look at it
     recipe = replace(recipe, duration=Steps(total), schedule=Constant(Steps(round(WARMUP * steps))), seed=SEED)
     training = prepare(recipe, {"train": source}, place)
@@ -110,8 +112,9 @@ def losses_of(
     place = Place(device, way.precision)
     if ":" in model:
         family, add = model.split(":")
-        return recipe_losses(family, add, batch, way, source, place, steps)
-    return model_losses(ByName.build(model, way, place), Noisy.of(source, arguments.noise, device), batch, steps)
+        return recipe_losses(family, add, batch, way, source, place, steps, arguments.rate)
+    pictures = Noisy.of(source, arguments.noise, device)
+    return model_losses(ByName.build(model, way, place), pictures, batch, steps, arguments.rate)
 
 
 def compare(item: str, arguments: argparse.Namespace, device: torch.device) -> tuple[dict[str, Any], dict[str, list[float]]]:
@@ -136,6 +139,7 @@ def compare(item: str, arguments: argparse.Namespace, device: torch.device) -> t
         "model": model,
         "batch": int(batch),
         "steps": arguments.steps,
+        "rate": arguments.rate,
         "pictures": len(source),
         "noise": None if ":" in model else arguments.noise,
         "ways": {
@@ -177,6 +181,15 @@ def differences(curves: dict[str, list[float]]) -> list[dict[str, Any]]:
     ]
 
 
+def rate_of(row: dict[str, Any]) -> float:
+    """Rows of earlier versions had one rate alone."""
+    return row.get("rate", RATE)
+
+
+def named(row: dict[str, Any]) -> str:
+    return row["model"] if rate_of(row) == RATE else f"{row['model']}, rate {rate_of(row):g}"
+
+
 def short(value: float) -> float:
     return float(f"{value:.4g}")
 
@@ -197,7 +210,8 @@ def page(rows: list[dict[str, Any]]) -> str:
         "every difference, the least too, and by chance: so the second is the mean of three, and such a training says less of "
         "a way than a steady one. Whether gradients agree, before anything is multiplied, stands in "
         "[gradient_agreement](gradient_agreement.md). What each way is stands at the top of the script. First and last: the "
-        "mean loss of the first and of the last tenth of the steps, so that one sees it learn.",
+        "mean loss of the first and of the last tenth of the steps, so that one sees it learn. The learning rate rises to "
+        f"{RATE:g} where no other is named.",
         "",
         "| model | batch | way | first | last | against | mean difference | median | largest | of fp32's mean | median "
         "| of nudged's mean |",
@@ -205,13 +219,13 @@ def page(rows: list[dict[str, Any]]) -> str:
     ]
     for row in rows:
         plain = row["ways"]["plain"]
-        cells = [row["model"], str(row["batch"]), "plain", f"{plain['first']:.4f}", f"{plain['last']:.4f}"]
+        cells = [named(row), str(row["batch"]), "plain", f"{plain['first']:.4f}", f"{plain['last']:.4f}"]
         lines.append(f"| {' | '.join(cells)} | | | | | | | |")
         for one in row["differences"]:
             way = row["ways"][one["way"]]
             found = [one.get(name) for name in ("ratio", "median_ratio", "nudged_ratio")]
             ratios = ["" if one is None else f"{one:.3f}" for one in found]
-            cells = [row["model"], str(row["batch"]), one["way"], f"{way['first']:.4f}", f"{way['last']:.4f}"]
+            cells = [named(row), str(row["batch"]), one["way"], f"{way['first']:.4f}", f"{way['last']:.4f}"]
             cells += [one["against"], *(f"{one[name]:.2e}" for name in ("mean", "median", "largest")), *ratios]
             lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "| model | batch | steps | pictures | not taken | device | torch | commit |"]
@@ -220,7 +234,7 @@ def page(rows: list[dict[str, Any]]) -> str:
         where = row["where"]
         missing = "; ".join(f"{name}: {why}" for name, why in row["skipped"].items()) or "none"
         noisy = f", noise of {row['noise']:g} anew every step" if row.get("noise") else ""
-        cells = [row["model"], str(row["batch"]), str(row["steps"]), f"{row['pictures']:,} {where['data']}{noisy}", missing]
+        cells = [named(row), str(row["batch"]), str(row["steps"]), f"{row['pictures']:,} {where['data']}{noisy}", missing]
         lines.append(f"| {' | '.join([*cells, where['device'], where['torch'], where['commit']])} |")
     return "\n".join(lines) + "\n"
 
@@ -232,6 +246,7 @@ def main() -> None:
         "--ways", type=ways_named, default="all", help=f"all, or some, separated by commas, of {', '.join(WAYS)}"
     )
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--rate", type=float, default=RATE, help="the learning rate, behind its warm-up")
     parser.add_argument("--pictures", type=int, default=2048, help="synthetic ones")
     parser.add_argument(
         "--noise", type=float, default=4.0, help="added to the normalized pictures of models by name; its deviation"
@@ -246,13 +261,14 @@ def main() -> None:
     torch.backends.cudnn.allow_tf32 = False
     logs = arguments.out / "loss_agreement_logs"
     logs.mkdir(parents=True, exist_ok=True)
-    kept = Kept(arguments.out, "loss_agreement", lambda row: (row["model"], row["batch"]), page)
+    kept = Kept(arguments.out, "loss_agreement", lambda row: (row["model"], row["batch"], rate_of(row)), page)
     text = ""
     for item in arguments.items:
         row, curves = compare(item, arguments, device)
         print(json.dumps(row), flush=True)
         lines = [json.dumps({"way": way, "losses": [float(f"{loss:.7g}") for loss in curve]}) for way, curve in curves.items()]
-        (logs / f"{item.replace(':', '-').replace('+', '-')}.jsonl").write_text("\n".join(lines) + "\n")
+        calm = "" if arguments.rate == RATE else f"-{arguments.rate:g}"
+        (logs / f"{item.replace(':', '-').replace('+', '-')}{calm}.jsonl").write_text("\n".join(lines) + "\n")
         text = kept.add(row)
     print(text)
 

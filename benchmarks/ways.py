@@ -161,14 +161,14 @@ class ByName:
         return loss.detach()
 
 
-def model_losses(model: ByName, pictures: Noisy, batch: int, steps: int) -> list[float]:
+def model_losses(model: ByName, pictures: Noisy, batch: int, steps: int, rate: float = RATE) -> list[float]:
     """Of a model by name that is trained from where it is."""
-    optimizer = torch.optim.AdamW(model.module.parameters(), lr=RATE, weight_decay=0.05, fused=True)
+    optimizer = torch.optim.AdamW(model.module.parameters(), lr=rate, weight_decay=0.05, fused=True)
     schedule, clock = Constant(Steps(round(WARMUP * steps))), Clock(steps, steps)
     losses: list[Tensor] = []
     for step in range(steps):
         for group in optimizer.param_groups:
-            group["lr"] = schedule.lr(step, RATE, clock)
+            group["lr"] = schedule.lr(step, rate, clock)
         losses.append(model.loss(pictures, step, batch))
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

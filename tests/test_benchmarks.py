@@ -123,6 +123,12 @@ def test_losses_of_a_model_and_of_the_small_recipe_are_compared_with_plain(
     logged = [json.loads(line) for line in (out / "loss_agreement_logs" / "vit-spt-lsa-4.jsonl").read_text().splitlines()]
     assert [(one["way"], len(one["losses"])) for one in logged] == [(way, 2) for way in ("plain", *ways)]
     assert small["ways"]["plain"]["last"] == pytest.approx(logged[0]["losses"][1], abs=1e-5)
+    calm = ("small_vit_32:3", "vit:spt+lsa:4", "--steps", "2", "--pictures", "8", "--ways", "plain", "--rate", "1e-6")
+    *before, still, quiet = written(loss_agreement, out, monkeypatch, *calm)
+    assert before == [model, small] and (out / "loss_agreement_logs" / "vit-spt-lsa-4-1e-06.jsonl").exists()
+    for slow, fast in ((still, model), (quiet, small)):  # the first loss is of the same weights; only the fast one moves
+        assert slow["rate"] == 1e-6 and slow["ways"]["plain"]["last"] != fast["ways"]["plain"]["last"]
+    assert "| small_vit_32, rate 1e-06 | 3 | plain |" in (out / "loss_agreement.md").read_text()
 
 
 def test_losses_of_a_compiled_step_are_compared_with_plain(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
