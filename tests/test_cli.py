@@ -462,7 +462,8 @@ def test_an_interrupted_demo_does_not_stop_the_next(tmp_path: Path, monkeypatch:
 
     with monkeypatch.context() as patch:
         patch.setattr("frugalvit.run.train", interrupted)
-        assert run("demo", "--out", "mine", "--quiet", cwd=tmp_path).returncode
+        stopped = run("demo", "--out", "mine", "--quiet", cwd=tmp_path)
+    assert stopped.returncode and "stopped; the demo begins anew next time, in another folder than mine" in stopped.stderr
     left = set((tmp_path / "mine").rglob("*"))
     said = good("demo", "--out", "mine", cwd=tmp_path)
     assert set((tmp_path / "mine").rglob("*")) == left

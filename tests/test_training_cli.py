@@ -154,7 +154,7 @@ def test_a_split_of_its_own_is_measured_at_the_end(tmp_path: Path) -> None:
     known, fresh = (run("evaluate", "run", "--data", "pictures", "--split", one, cwd=tmp_path) for one in ("train", "test"))
     assert "23 pictures, and 1 that cannot be read" in known.stdout
     assert "`frugalvit data check` names the pictures that cannot be read" in known.stderr
-    assert "learned from some of these pictures" in known.stderr and not fresh.stderr
+    assert "learned from" not in known.stderr + fresh.stderr  # a file is another than it was
     (tmp_path / "pictures" / "test" / "night").rename(tmp_path / "pictures" / "test" / "nacht")
     text = bad(*words, "--out", "other", cwd=tmp_path)
     assert "test: its classes are not those of train (missing: night; extra: nacht)" in text

@@ -199,6 +199,9 @@ def test_all_of_a_new_folder_is_measured_where_that_is_asked_for(ants_and_bees: 
     )
     done = run("evaluate", trained, "--data", new, "--split", "all", "--device", "cpu")
     assert "all: 30 pictures" in done.stdout and "note" not in done.stderr
+    for split, which in (("train", "these"), ("all", "most of these")):
+        done = run("evaluate", trained, "--data", old, "--split", split, "--device", "cpu")
+        assert f"note: {trained} has learned from {which} pictures, which flatters it" in done.stderr
     done = run("evaluate", trained, "--data", old, "--device", "cpu")
     assert "val: 4 pictures" in done.stdout and "note" not in done.stderr  # the others were learned from
 

@@ -24,7 +24,7 @@ from frugalvit.cli.console import (
     refuse_existing,
     stderr,
 )
-from frugalvit.cli.pictures import same_classes, split_of, tell_learned
+from frugalvit.cli.pictures import fingerprint_of, same_classes, split_of, tell_learned
 from frugalvit.cli.teachers import TEACHER, refuse_recipes, saved_paths, teachers_of
 from frugalvit.errors import SpecError, WeightsError, at
 
@@ -81,7 +81,8 @@ def agreement(
     classifiers = {name: load(run, parts=parts) for name, run in named.items()}
     told = next((run for run in runs if (run / "recipe.json").exists()), runs[0])
     pictures = split_of(told, data, split, dataset, parts)
-    tell_learned(runs, split)
+    for run in runs:
+        tell_learned(run, data, split, dataset, parts)
     places = {name: class_places(one.classes, pictures.classes, name) for name, one in classifiers.items()}
     teachers = teachers_of(teacher or [], named, classifiers, place, parts)
     for run in (*runs, *(Path(path) for one in teachers.values() for path in saved_paths(one.spec))):
@@ -130,7 +131,7 @@ def tokens(
         tapped = classifier.spec.model.build(taps=token_taps(classifier.module), seed=0)
     tapped.load_state_dict(classifier.module.state_dict())
     framed = Framed(split_of(run, data, split, dataset, parts), classifier.preprocess, place)
-    tell_learned([run], split)
+    tell_learned(run, data, split, dataset, parts)
     found = token_cosines(tapped.to(place.device), normalized(framed, workers))
     tell(found, {"classifier": str(run), "split": split}, place, out, as_json)
 
@@ -173,11 +174,8 @@ def class_places(model: tuple[str, ...], data: tuple[str, ...], name: str) -> np
 
 def warn_of_another_split(run: Path, told: Path, split: str) -> None:
     """Where a run held out other pictures than the one that the split is of, it may have learned from these."""
-    from frugalvit.report.files import read_json
-
-    files = [one / "recipe.json" for one in (run, told)]
-    if all(file.exists() for file in files):
-        held = [read_json(file).get("data_fingerprint", {}).get(split) for file in files]
+    if all((one / "recipe.json").exists() for one in (run, told)):
+        held = [fingerprint_of(one, split) for one in (run, told)]
         if held[0] != held[1]:
             stderr.print(
                 f"caution: {run} had another {split} split than {told}; it may have learned from these pictures.", markup=False

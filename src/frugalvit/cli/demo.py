@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from frugalvit.cli.console import AsJson, Quiet, app, console, plain
+from frugalvit.cli.console import AsJson, Quiet, app, console, plain, stderr
 from frugalvit.cli.training import tell_what_is_where
 
 if TYPE_CHECKING:
@@ -64,12 +66,13 @@ def demo(
     display = display_for(sys.stderr, "quiet" if quiet else "auto", NoHint())  # it has no flag that would help
     if out != asked:
         display.note(f"there is a {asked} already, which stays as it is; this demo writes to {out}")
-    teacher = timed(few_digits.resnet(), out / "teacher", "1 of 4: the teacher, a small convnet", display)
-    alone = timed(few_digits.vit(), out / "alone", "2 of 4: a ViT alone", display)
-    taught = few_digits.distilled(teacher=str(out / "teacher"))
-    distilled = timed(taught, out / "distilled", "3 of 4: the same ViT, its distillation token taught by the convnet", display)
-    twin = few_digits.binary(teacher=str(out / "distilled"))
-    binary = timed(twin, out / "binary", "4 of 4: its twin with weights and activations of one bit, taught by it", display)
+    with ending_early(out):
+        teacher = timed(few_digits.resnet(), out / "teacher", "1 of 4: the teacher, a small convnet", display)
+        alone = timed(few_digits.vit(), out / "alone", "2 of 4: a ViT alone", display)
+        taught = few_digits.distilled(teacher=str(out / "teacher"))
+        distilled = timed(taught, out / "distilled", "3 of 4: the same ViT, taught by the convnet through its token", display)
+        twin = few_digits.binary(teacher=str(out / "distilled"))
+        binary = timed(twin, out / "binary", "4 of 4: its twin with weights and activations of one bit, taught by it", display)
     held_out = Digits().open("test", None)
     rows = compared(teacher, alone, distilled, binary, held_out)
     small = packed_twin(distilled.run, binary.run, held_out)
@@ -93,6 +96,16 @@ def demo(
     console.print(
         "  frugalvit train transfer.folder --data PICTURES --init deit_tiny_patch16_224 --out runs/mine", markup=False
     )
+
+
+@contextmanager
+def ending_early(out: Path) -> Iterator[None]:
+    """Whoever presses Ctrl-C is told that a demo does not go on where it was."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        stderr.print(f"stopped; the demo begins anew next time, in another folder than {out}", markup=False)
+        raise
 
 
 def free_folder(out: Path) -> Path:

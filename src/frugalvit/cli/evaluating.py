@@ -71,7 +71,7 @@ def evaluate(
     parts = own_parts(with_ or [])
     classifier, place = answering(source, head, parts, device, threads)
     pictures = split_of(run_of(source), data, split, dataset, parts)
-    tell_learned([run_of(source)], split)
+    tell_learned(run_of(source), data, split, dataset, parts)
     if some_of(pictures.classes, classifier.classes):
         known = f"{len(pictures.classes)} of the model's {len(classifier.classes)} classes"
         stderr.print(f"note: the data has {known}; the model still chooses among all", markup=False)

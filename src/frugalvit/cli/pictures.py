@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,11 +104,16 @@ def trained_on(source: Path) -> str:
 
 def learned_beside(source: Path, val: Source) -> bool:
     """Whether the run has learned from the rest of the pictures of which these were held out."""
+    known = fingerprint_of(source, "val")
+    return known is not None and known == val.fingerprint()  # which looks at every file
+
+
+def fingerprint_of(source: Path, split: str) -> str | None:
+    """Of the pictures that a run had as that split."""
     from frugalvit.report.files import read_json
 
     file = source / "recipe.json"
-    known = read_json(file).get("data_fingerprint", {}).get("val") if file.exists() else None
-    return known is not None and known == val.fingerprint()  # which looks at every file
+    return read_json(file).get("data_fingerprint", {}).get(split) if file.exists() else None
 
 
 def tell_held_out(source: Path, dataset: DatasetPart, data: Path, val: Source) -> None:
@@ -121,15 +126,16 @@ def tell_held_out(source: Path, dataset: DatasetPart, data: Path, val: Source) -
         return
     few = f"{len(val)} of {everything} pictures, those that a training would hold out of these"
     stderr.print(f"note: {few}; `--split all` takes all of them", markup=False)
-    tell_flattery([source])
-
-
-def tell_learned(sources: list[Path], split: str) -> None:
-    """A word where runs are measured on splits that trainings learn from."""
-    if split in ("train", "all"):
-        tell_flattery(sources)
-
-
-def tell_flattery(sources: list[Path]) -> None:
-    if any((source / "recipe.json").exists() for source in sources):
+    if (source / "recipe.json").exists():
         stderr.print("note: if the run has learned from some of these pictures, they flatter it", markup=False)
+
+
+def tell_learned(source: Path, data: Path | None, split: str, dataset: str, parts: list[type]) -> None:
+    """A word where a run is measured on pictures that it has learned from."""
+    known = fingerprint_of(source, "train") if split in ("train", "all") else None
+    if known is None:
+        return
+    with suppress(DataError):  # all of a folder without splits
+        if split_of(source, data, "train", dataset, parts).fingerprint() == known:
+            which = "these" if split == "train" else "most of these"
+            stderr.print(f"note: {source} has learned from {which} pictures, which flatters it", markup=False)
