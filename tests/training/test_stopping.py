@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -71,21 +72,35 @@ def test_however_often_a_terminal_says_that_it_is_closed_the_run_is_saved(tmp_pa
 
 @pytest.mark.skipif(sys.platform != "linux", reason="terminals of other systems end otherwise")
 def test_a_command_whose_terminal_is_closed_saves_with_its_workers(tmp_path: Path) -> None:
-    words = ["train", "vit.digits", "dim=16", "depth=1", "epochs=400", "save=Epochs(300)", "log_every=5", "path=plain"]
-    words += ["--workers", "1", "--device", "cpu", "--out", str(tmp_path / "run")]
+    words = ["vit.digits", "dim=16", "depth=1", "epochs=400", "save=Epochs(300)", "log_every=5", "path=plain", "--workers", "1"]
+    assert in_a_terminal_that_is_closed("", words, tmp_path / "run") == 130
+    assert len(states(tmp_path / "run")) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="terminals of other systems end otherwise")
+@pytest.mark.parametrize("kind", ["xterm", "dumb"])
+def test_a_training_that_nobody_tells_outlives_its_terminal(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a shell has disowned."""
+    monkeypatch.setenv("TERM", kind)
+    words = ["vit.digits", "dim=16", "depth=1", "epochs=30", "log_every=5", "path=plain"]
+    assert in_a_terminal_that_is_closed("signal.signal(signal.SIGHUP, signal.SIG_IGN);", words, tmp_path / "run") == 0
+    assert (tmp_path / "run" / "summary.json").exists()
+
+
+def in_a_terminal_that_is_closed(first: str, words: Sequence[str], out: Path) -> int:
+    """How a training ends whose terminal is closed when it has shown a few records."""
     terminal, inside = pty.openpty()
-    lead = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {COMMAND}"  # the terminal is this session's
-    command = [sys.executable, "-c", lead, *words]
+    lead = f"import fcntl, signal, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {first} {COMMAND}"  # it is this session's
+    command = [sys.executable, "-c", lead, "train", *words, "--device", "cpu", "--out", str(out)]
     with subprocess.Popen(command, stdin=inside, stdout=inside, stderr=inside, start_new_session=True) as process:
         os.close(inside)
-        log, began = tmp_path / "run" / "metrics.jsonl", time.monotonic()
+        log, began = out / "metrics.jsonl", time.monotonic()
         while not (log.exists() and log.read_text().count("\n") > 2) and time.monotonic() - began < 90:
             assert process.poll() is None
             if select.select([terminal], [], [], 0.05)[0]:
                 os.read(terminal, 4096)
         os.close(terminal)
-        assert process.wait(60) == 130
-    assert len(states(tmp_path / "run")) == 1
+        return process.wait(60)
 
 
 def test_workers_still_end_by_sigterm() -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Literal, Protocol, TextIO
+from typing import Any, Literal, Protocol, TextIO, cast
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
+
+from frugalvit.stopping import leave_terminal
 
 WAITING = 0.1
 SECONDS = 10  # between two plain lines of a count
@@ -39,7 +43,36 @@ def display_for(stream: TextIO, mode: Literal["auto", "quiet"], hint: Hint | NoH
     if mode == "quiet":
         return Silent()
     able = stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
-    return (Bar if able else Lines)(stream, hint)
+    return (Bar if able else Lines)(cast(TextIO, Outlived(stream)) if stream.isatty() else stream, hint)
+
+
+class Outlived:
+    """A terminal that a training may outlive: once it is gone, what is written goes nowhere."""
+
+    def __init__(self, stream: TextIO):
+        self.stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        with outliving():
+            return self.stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with outliving():
+            self.stream.flush()
+
+
+@contextmanager
+def outliving() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        leave_terminal()
 
 
 class Pace:
