@@ -159,6 +159,13 @@ def test_a_command_and_its_workers_hear_ctrl_c_and_save(tmp_path: Path) -> None:
     assert len(states(tmp_path / "run")) == 1
 
 
+def test_ctrl_c_before_anything_has_begun_is_no_traceback() -> None:
+    early = "import sys; from frugalvit.__main__ import main\n"
+    early += "def stop(name, *_): raise KeyboardInterrupt\nsys.meta_path.insert(0, type('', (), {'find_spec': stop})); main()"
+    done = subprocess.run([sys.executable, "-c", early], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (130, b"")
+
+
 def orphaned(folder: Path) -> None:
     """Starts two workers and is killed before they are ready."""
     context = multiprocessing.get_context("fork")

@@ -47,7 +47,3 @@ def main() -> None:
         told = " ".join([str(error), *getattr(error, "__notes__", [])])  # such as which seed it was
         stderr.print(f"{type(error).__name__}: {told}", markup=False)
         sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()
