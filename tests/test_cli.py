@@ -23,6 +23,7 @@ from frugalvit.report.progress import Display
 from frugalvit.run import Run
 from frugalvit.spec import encode
 from frugalvit.training.recipe import Recipe
+from frugalvit.weights.files import write_safetensors
 
 TINY = "deit_tiny_patch16_224"
 
@@ -252,12 +253,34 @@ def test_export_writes_what_import_reads(tmp_path: Path, imported: Path, origin:
     told = json.loads(good("export", str(imported), "--origin", origin, "--out", str(file), "--json"))
     assert not any("class names" in note for note in told["notes"])  # ImageNet's are known
     done = json.loads(good("import", TINY, "--init", str(file), "--origin", origin, "--out", str(tmp_path / "again"), "--json"))
-    assert done["notes"] == []
+    (note,) = done["notes"]
+    assert note.startswith("it is not known how pictures were shown to the model; from here on: preprocess.mean=0.485,0.456")
     one, two = frugalvit.load(imported), frugalvit.load(tmp_path / "again")
     torch.testing.assert_close(one.state_dict(), two.state_dict(), atol=0, rtol=0)
     if origin == "timm":
         theirs = timm.create_model(TINY, checkpoint_path=str(file)).eval()
         assert difference(one.module, theirs, (224, 224)) <= TOLERANCE
+
+
+def test_how_pictures_are_shown_comes_back_by_the_words_that_export_says(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    shown = ("preprocess.mean=0.5,0.4,0.3", "preprocess.std=0.1,0.25,0.3", "preprocess.crop=1.0")
+    weights = tmp_path / "weights.safetensors"
+    good("import", TINY, "depth=1", *shown, "--init", str(one_block(weights)), "--origin", "timm", "--out", str(own))
+    file = tmp_path / "out.safetensors"
+    (note,) = json.loads(good("export", str(own), "--out", str(file), "--json"))["notes"]
+    words = note.split("`import ... ")[1].split("`")[0].split()
+    assert words == list(shown)
+    again = ("import", TINY, "depth=1", "--init", str(file), "--origin", "timm", "--json")
+    assert json.loads(good(*again, *words, "--out", str(tmp_path / "same")))["notes"] == []
+    (told,) = json.loads(good(*again, "--out", str(tmp_path / "other")))["notes"]
+    same, other = (frugalvit.load(tmp_path / name).preprocess for name in ("same", "other"))
+    assert same == frugalvit.load(own).preprocess != other and f"crop={other.crop}" in told
+
+
+def one_block(file: Path) -> Path:
+    write_safetensors(file, frugalvit.export_weights(frugalvit.model(TINY, "depth=1").build(seed=0)))
+    return file
 
 
 @pytest.mark.parametrize(
@@ -270,7 +293,10 @@ def test_export_writes_what_import_reads(tmp_path: Path, imported: Path, origin:
         (["show", TINY, "layers[2].atention.heads=4"], "Block has no field 'atention'. Did you mean 'attention'?"),
         (["list", "model"], "SpecError: list: 'model' cannot be listed. Did you mean 'models'?"),
         (["export", "nowhere", "--out", "x.safetensors"], "WeightsError: nowhere: there is no such file or folder"),
-        (["export", "nowhere", "--out", "x.pth"], "SpecError: --out: where to? Say --out FILE.safetensors; no pickle"),
+        (
+            ["export", "nowhere", "--out", "x.pth"],
+            "SpecError: --out: x.pth has another ending. Say --out FILE.safetensors; no pickle",
+        ),
         (["export", "nowhere", "--origin", "tim", "--out", "x.safetensors"], "Did you mean 'timm'?"),
         (["import", TINY], "SpecError: --out: where to? Say --out FOLDER"),
         (

@@ -279,7 +279,10 @@ def test_a_head_of_another_size_is_kept_or_asked_about(tmp_path: Path) -> None:
     words = ["import", TINY, "depth=1", "--init", str(file), "--origin", "timm", "--out", str(tmp_path / "out")]
     assert "the file has 10 classes, the model 1000. Set classes=..." in bad(*words)
     done = run(*words, "classes=10")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert done.stderr.count("note: ") == done.stderr.count("it is not known how pictures were shown") == 1
+    (tmp_path / "names").write_text("\n".join(["ant"] * 10))
+    assert "names 'ant' more than once" in bad(*words[:-1], "again", "classes=10", "--classes", str(tmp_path / "names"))
     assert "no patch" not in bad("import", TINY, "--init", str(file), "--origin", "timm", "--grid=-14x-14", "--out", "x")
 
 

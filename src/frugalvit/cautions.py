@@ -44,6 +44,7 @@ def cautions(training: Training) -> Iterator[str]:
             f"caution: {left} of the {places} pictures of an epoch fill no batch of {recipe.batch} and are left out, others "
             f"each time; batch={fewer} leaves out {places % fewer}"
         )
+    yield from unseen(training)
     if "val" in training.sources:
         yield from unmeasured(training)
     if not training.framed:
@@ -79,6 +80,16 @@ def cautions(training: Training) -> Iterator[str]:
         yield f"caution: the folder {', '.join(alike)} is a class here, beside others, and no split"
     if recipe.data.validate == "test":
         yield "caution: validation reads the test pictures (data.validate=test), so the best epoch is chosen by them"
+
+
+def unseen(training: Training) -> Iterator[str]:
+    """A word on classes of which there is nothing to learn."""
+    train = training.sources["train"]
+    seen = {*train.labels.tolist()}
+    if missing := [name for label, name in enumerate(train.classes) if label not in seen]:
+        from_one = missing == ["0"]
+        why = ". Are labels counted from 1?" if from_one else ""
+        yield f"caution: no training picture is of {listed(missing)}{why}"
 
 
 def unmeasured(training: Training) -> Iterator[str]:

@@ -219,7 +219,7 @@ def follow(training: Training, folder: RunFolder, workers: int, display: Display
         display.note(stopped_early(state))
         return
     try:
-        for record in loop.fit(training.step, training.batches, cadence, workers):
+        for record in loop.fit(training.step, training.batches, cadence, workers, lambda: stopping.asked):
             values = dict(record.values)
             if cadence.evaluates(record.step) and "val" in training.sources:
                 values |= validated(training, workers, display)

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, SIGHUP: a training that hears one ends at its next record and loses nothing; by a second one, at once."""
+"""Ctrl-C, SIGTERM, SIGHUP: a training that hears one ends at its next record or step and loses nothing; at a second, at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)  # Windows has n
 USUAL: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 if HANGUP is not None:
     USUAL[HANGUP] = signal.SIG_DFL
-HEARD = b"\nstopping at the next record, to save it; once more stops at once\n"
+HEARD = b"\nstopping at the next record, to save it; once more stops at once, unsaved\n"
 
 
 class Stopping:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 from tests.data.trees import arrays, class_folders, inaturalist, picture, tiny_imagenet, write
+from tests.test_cli import run
 
 from frugalvit.data.check import check
 from frugalvit.data.findings import Finding, Report
@@ -310,6 +311,18 @@ def test_arrays_are_checked_for_leaks_too(tmp_path: Path) -> None:
     assert found(report, "in more than one split").places == (place,)
     assert found(report, "there is no split 'test'").severity == "note"
     assert report.dataset.startswith("ArrayFolder")
+
+
+def test_labels_that_are_counted_from_one_are_warned_of(tmp_path: Path) -> None:
+    for split, count in (("train", 40), ("val", 6)):
+        arrays(tmp_path, split, count, 2)
+        np.save(tmp_path / f"{split}_labels.npy", np.load(tmp_path / f"{split}_labels.npy") + 1)
+    empty = found(check(tmp_path), "1 class without a picture in train")
+    assert (empty.severity, empty.places) == ("warning", ("0",)) and "Number labels from 0 on" in empty.cure
+    words = ["train", "small.best_cifar10", "data.dataset=ArrayFolder", "dim=16", "heads=2", "depth=1", "early=1", "late=1"]
+    words += ["passes=1", "batch=8", "--data", str(tmp_path), "--device", "cpu", "--out", str(tmp_path / "run")]
+    said = run(*words).stderr
+    assert "caution: no training picture is of 0. Are labels counted from 1?" in said
 
 
 def test_a_broken_split_leaves_the_others_checked(tmp_path: Path) -> None:

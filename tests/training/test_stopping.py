@@ -18,9 +18,12 @@ import pytest
 from tests.training.runs import PressesAt, states, tiny, trace
 from torch.utils.data import DataLoader
 
+from frugalvit.data.batch import Batch
 from frugalvit.data.batches import as_worker, started_by
 from frugalvit.run import train
 from frugalvit.stopping import Stopping
+from frugalvit.training import loop
+from frugalvit.training.step import Step
 
 pytestmark = pytest.mark.usefixtures("heard")
 
@@ -52,6 +55,35 @@ def test_where_nothing_can_be_lost_it_ends_at_once() -> None:
     with pytest.raises(KeyboardInterrupt), Stopping(lambda: False):
         os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_where_the_next_record_is_far_a_step_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow steps: what ends a job waits for a minute or so. The weights that come of it are the same."""
+    far = ("save=Steps(24)", "evaluate=Steps(24)", "log_every=24")
+    train(tiny(*far), out=tmp_path / "whole", device="cpu")
+    take = Step.take
+
+    def interrupted(step: Step, batches: list[Batch]) -> None:
+        take(step, batches)
+        if step.state.step == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    for patience, saved in ((1e9, []), (0.0, ["step-000000005"])):
+        run = tmp_path / f"run-{patience}"
+        with monkeypatch.context() as patch:
+            patch.setattr(Step, "take", interrupted)
+            patch.setattr(loop, "PATIENCE", patience)
+            if saved:
+                with pytest.raises(KeyboardInterrupt):
+                    train(tiny(*far), out=run, device="cpu")
+            else:
+                train(tiny(*far), out=run, device="cpu")  # it has ended before a record came
+        assert saved in ([], [one.stem for one in states(run)])
+    train(tiny(*far), out=run, resume=True, device="cpu")
+    whole, again = trace(tmp_path / "whole"), trace(run)
+    assert again["weights"] == whole["weights"]
+    assert [row["step"] for row in again["metrics"]] == [5, 24]
+    assert again["metrics"][1].keys() == whole["metrics"][0].keys()
 
 
 def test_sigterm_saves_too(tmp_path: Path) -> None:

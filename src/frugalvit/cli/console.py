@@ -44,7 +44,7 @@ Init = Annotated[str, typer.Option("--init", metavar="WEIGHTS", help=f"{WEIGHTS}
 OriginName = Annotated[str, typer.Option("--origin", help="Whose names a file of weights has: see `list origins`.")]
 LOGGERS = "tensorboard, wandb, mlflow or trackio; several: once for each."
 Loggers = Annotated[list[str] | None, typer.Option("--log", help=LOGGERS)]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, notes or cautions.")]
 
 
 class OfSettings(TyperCommand):

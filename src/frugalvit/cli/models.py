@@ -122,9 +122,12 @@ def import_(
     head: Head = "",
     as_json: AsJson = False,
 ) -> None:
-    """Make foreign weights a classifier: a folder with model.safetensors and config.json, which `load` takes."""
+    """Make foreign weights a classifier: a folder with model.safetensors and config.json, which `load` takes.
+
+    preprocess.mean=..., preprocess.std=..., preprocess.crop=... and fusion=... say what a file of weights does not.
+    """
     from frugalvit.assign import parse
-    from frugalvit.deploy.adopt import adopt
+    from frugalvit.deploy.adopt import adopt, framing
     from frugalvit.weights.fetch import fetch, fetch_released
     from frugalvit.weights.published import released
     from frugalvit.weights.resample import Resample
@@ -172,6 +175,9 @@ def import_(
             classifier = classifier.reading(head)
     classifier.save(out)
     notes = [str(notice.message) for notice in notices if issubclass(notice.category, WeightsNotice)]
+    if fetched.released is None and not changes:
+        taken = " ".join(f"{key}={word}" for key, word in framing(classifier.spec.preprocess).items())
+        notes.append(f"it is not known how pictures were shown to the model; from here on: {taken}")
     if as_json:
         print(json.dumps({"out": str(out), "notes": notes}))
         return
@@ -184,7 +190,10 @@ def import_(
 def export(
     source: Annotated[Path, typer.Argument(metavar="CLASSIFIER", help="A folder or file that `load` takes.")],
     origin: Annotated[str, typer.Option("--origin", help="Whose names to write: see `list origins`; or onnx.")] = "timm",
-    out: Annotated[Path | None, typer.Option("--out", help="The file to write; with --origin frugalvit, or a folder.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="FILE.safetensors, for augreg .npz; for frugalvit a folder too."),
+    ] = None,
     head: Head = "",
     as_json: AsJson = False,
     with_: With = None,
@@ -206,7 +215,9 @@ def export(
         raise SpecError(f"nothing is written for '{origin}'. {suggestion(origin, (*ORIGINS, ONNX))}", path="--origin")
     ending, ours = origin_named(origin).ending, origin == "frugalvit"
     if out is None or not (out.suffix == ending or (ours and out.suffix not in KNOWN)):
-        raise SpecError(f"where to? Say --out FILE{ending}{' or FOLDER' if ours else ''}; no pickle is written.", path="--out")
+        where = f"FILE{ending}{' or FOLDER' if ours else ''}"
+        what = "where to?" if out is None else f"{out} has another ending."
+        raise SpecError(f"{what} Say --out {where}; no pickle is written.", path="--out")
     refuse_existing(out)
     classifier = loaded(source, head, own_parts(with_ or []))
     notes: list[str] = []
@@ -221,6 +232,7 @@ def export(
         notes += [str(notice.message) for notice in notices]
         if classifier.classes != class_names(classifier.spec.model, None):
             notes.append("class names are not part of such files. `import --classes FILE` takes them from a text, one a line.")
+        notes += forgotten(classifier)
         (write_npz if ending == ".npz" else write_safetensors)(out, state)
     if as_json:
         print(json.dumps({"out": str(out), "tensors": len(state), "notes": notes}))
@@ -228,6 +240,15 @@ def export(
     for note in notes:
         stderr.print(f"note: {note}", markup=False)
     console.print(f"{out}: {len(state)} tensors under the names of {origin}.", markup=False)
+
+
+def forgotten(classifier: Classifier) -> list[str]:
+    """A word on what `import` would not know of how this classifier is shown its pictures."""
+    from frugalvit.deploy.adopt import framing, preprocess_of
+
+    usual = framing(preprocess_of(classifier.spec.model, None))
+    given = " ".join(f"{name}={word}" for name, word in framing(classifier.spec.preprocess).items() if word != usual[name])
+    return [f"such files do not say how pictures are shown to the model. `import ... {given}` does."] if given else []
 
 
 def export_graph(source: Path, out: Path | None, head: str, as_json: bool, parts: list[type]) -> None:

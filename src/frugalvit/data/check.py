@@ -59,6 +59,7 @@ def check(root: Path, progress: Callable[[int, int], None] | None = None) -> Rep
         findings.append(Finding("error", f"{error.path}: {error.problem.rstrip('.')}", ""))
     looks = looked(sources, progress)
     findings += [*about_counts(root, sources), *about_pictures(sources, looks), *about_copies(sources, looks)]
+    findings += [] if isinstance(dataset, ImageFolder) else about_gaps(sources)
     readable = [one for split in looks.values() for one in split if not one.problem]
     order = {"error": 0, "warning": 1, "note": 2}
     return Report(
@@ -132,6 +133,13 @@ def about_counts(root: Path, sources: dict[str, Source]) -> Iterator[Finding]:
     if high >= UNEVEN * low:
         problem = f"train is uneven: {high} pictures of {most}, {low} of {least}"
         yield Finding("warning", problem, "Read the accuracy of each class, not only the mean; add pictures of the rare ones.")
+
+
+def about_gaps(sources: dict[str, Source]) -> Iterator[Finding]:
+    """Labels that no picture has; of folders it is told which are empty."""
+    if "train" in sources and (empty := tuple(name for name, count in counted("train", sources["train"]).classes if not count)):
+        cure = "Number labels from 0 on, without gaps." if empty[0].isdigit() else "Add pictures, or leave the class out."
+        yield Finding("warning", f"{several(len(empty), 'class')} without a picture in train", cure, empty)
 
 
 def about_pictures(sources: dict[str, Source], looks: dict[str, list[Look]]) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -72,6 +73,16 @@ def preprocess_of(model: Architecture, released: Published | None) -> Preprocess
     return Preprocess(model.image.height, model.image.width, mean, std, crop)
 
 
+def framing(preprocess: Preprocess) -> dict[str, str]:
+    """How pictures are shown, as `import` takes it; their size comes with the model."""
+    return {
+        "preprocess.mean": ",".join(map(str, preprocess.mean)),
+        "preprocess.std": ",".join(map(str, preprocess.std)),
+        "preprocess.crop": str(preprocess.crop),
+        "preprocess.interpolation": preprocess.interpolation,
+    }
+
+
 def class_names(model: Architecture, file: Path | None) -> tuple[str, ...]:
     """From a text file (a name a line) or a JSON list; without one, ImageNet's for 1000 classes, else numbers."""
     if model.classes is None:
@@ -85,6 +96,8 @@ def class_names(model: Architecture, file: Path | None) -> tuple[str, ...]:
         raise DataError(f"cannot be read as class names ({error}).", path=str(file)) from error
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise DataError("expected a JSON list of names, or a text file with a name a line.", path=str(file))
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise DataError(f"names '{twice[0]}' more than once. Give each class a name of its own.", path=str(file))
     if len(names) != model.classes:
         raise DataError(f"{len(names)} names for {model.classes} classes. Set classes={len(names)}.", path=str(file))
     return tuple(names)

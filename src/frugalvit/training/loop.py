@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from torch.utils.data import Dataset
@@ -15,6 +15,8 @@ from frugalvit.training.duration import NOTHING, Duration
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.schedule import Clock
 from frugalvit.training.step import Step
+
+PATIENCE = 10.0  # seconds that a training which is asked to stop may go on until its next record
 
 
 class NonFinite(FrugalError):
@@ -42,6 +44,11 @@ class Cadence:
     def records(self, step: int) -> bool:
         return step % self.log == 0 or self.evaluates(step) or self.saves(step)
 
+    def left(self, step: int) -> int:
+        """Steps until the next record."""
+        spans = (self.log, self.evaluate, self.save)
+        return min([self.total - step, *(every - step % every for every in spans if every > 0)])
+
 
 def cadence_of(recipe: Recipe, clock: Clock) -> Cadence:
     return Cadence(recipe.log_every, every(recipe.evaluate, clock), every(recipe.save, clock), clock.total)
@@ -60,8 +67,17 @@ class Record:
     values: dict[str, float]
 
 
-def fit(step: Step, batches: Dataset[Batch] | EncodedBatches, cadence: Cadence, workers: int = 0) -> Iterator[Record]:
-    """Trains from the state's step to the end, yielding a record whenever one is due."""
+def fit(
+    step: Step,
+    batches: Dataset[Batch] | EncodedBatches,
+    cadence: Cadence,
+    workers: int = 0,
+    asked_to_stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Record]:
+    """Trains from the state's step to the end, yielding a record whenever one is due.
+
+    Where it is asked to stop and the next record is far, there is one at once.
+    """
     state, recipe, clock = step.state, step.recipe, step.clock
     accumulate = recipe.accumulate
     reader = step.reader(batches, range(state.step * accumulate, clock.total * accumulate), workers)
@@ -75,11 +91,13 @@ def fit(step: Step, batches: Dataset[Batch] | EncodedBatches, cadence: Cadence, 
         note_bad(state.counters["bad_pictures"], given)
         lr = recipe.schedule.lr(state.step, step.peak, clock)
         step.take(given)
-        if not cadence.records(state.step):
+        spent = time.perf_counter() - began
+        late = asked_to_stop() and cadence.left(state.step) * spent / max(step.count, 1) > PATIENCE
+        if not (cadence.records(state.step) or late):
             continue
         count = step.count
         values = step.taken()
-        spent = time.perf_counter() - began
+        spent = time.perf_counter() - began  # until the device was done
         state.counters["nonfinite"] += values["nonfinite"]
         most = round(step.most_in_a_row.item())
         # where the training ends here, what is saved says so, and resuming it ends in the same way
