@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, SIGHUP: a training that hears one ends at its next record or step and loses nothing; at a second, at once."""
+"""Ctrl-C, SIGTERM, SIGHUP: a training that hears one ends at its next record and loses nothing; by a second one, at once."""
 
 from __future__ import annotations
 

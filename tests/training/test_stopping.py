@@ -23,6 +23,7 @@ from frugalvit.data.batches import as_worker, started_by
 from frugalvit.run import train
 from frugalvit.stopping import Stopping
 from frugalvit.training import loop
+from frugalvit.training.graph_step import GraphStep
 from frugalvit.training.step import Step
 
 pytestmark = pytest.mark.usefixtures("heard")
@@ -57,11 +58,14 @@ def test_where_nothing_can_be_lost_it_ends_at_once() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_where_the_next_record_is_far_a_step_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("path", "kind"), [("plain", Step), ("kept", GraphStep)])
+def test_where_the_next_record_is_far_a_step_is_enough(
+    tmp_path: Path, path: str, kind: type[Step], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Slow steps: what ends a job waits for a minute or so. The weights that come of it are the same."""
-    far = ("save=Steps(24)", "evaluate=Steps(24)", "log_every=24")
+    far = ("save=Steps(24)", "evaluate=Steps(24)", "log_every=24", f"path={path}")
     train(tiny(*far), out=tmp_path / "whole", device="cpu")
-    take = Step.take
+    take = kind.take
 
     def interrupted(step: Step, batches: list[Batch]) -> None:
         take(step, batches)
@@ -71,7 +75,7 @@ def test_where_the_next_record_is_far_a_step_is_enough(tmp_path: Path, monkeypat
     for patience, saved in ((1e9, []), (0.0, ["step-000000005"])):
         run = tmp_path / f"run-{patience}"
         with monkeypatch.context() as patch:
-            patch.setattr(Step, "take", interrupted)
+            patch.setattr(kind, "take", interrupted)
             patch.setattr(loop, "PATIENCE", patience)
             if saved:
                 with pytest.raises(KeyboardInterrupt):
