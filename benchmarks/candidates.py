@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -28,7 +27,7 @@ from frugalvit.report.environment import short_commit
 from frugalvit.report.progress import Silent
 from frugalvit.studies.timing import time_split
 from kept import Kept
-from script import each_apart, run_apart
+from script import as_name, each_apart, run_apart
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def trained(search: Search, name: str, arguments: argparse.Namespace) -> dict[st
     data.pop("test", None)
     with tempfile.TemporaryDirectory() as folder:
         display, kept = Notes(name), arguments.runs or Path(folder)
-        out = kept / f"{folder_name(name)}-{arguments.passes}"
+        out = kept / f"{as_name(name)}-{arguments.passes}"
         run = frugalvit.train(recipe, out=out, data=data, device=arguments.device, display=display)
         split = time_split(run.path)
         summary = run.summary
@@ -82,10 +81,6 @@ def trained(search: Search, name: str, arguments: argparse.Namespace) -> dict[st
         "notes": display.notes,
         "where": {"device": device, "torch": torch.__version__, "commit": arguments.commit},
     }
-
-
-def folder_name(name: str) -> str:
-    return re.sub(r"[^\w.]+", "-", name)
 
 
 def by_itself(search: Search, name: str, arguments: argparse.Namespace) -> dict[str, Any]:

@@ -19,7 +19,6 @@ import argparse
 import hashlib
 import json
 import os
-import re
 import sys
 import tempfile
 import time
@@ -51,7 +50,7 @@ from frugalvit.training.evaluate import Framed, evaluate
 from frugalvit.training.recipe import Recipe
 from frugalvit.training.teacher import RunTeacher, Teaching
 from kept import Kept
-from script import started
+from script import as_name, started
 
 SECONDS, PARAMETERS = 540, 10_000_000
 LONGEST = 180  # letters of a log's name, which a file system bounds
@@ -197,7 +196,7 @@ def log_name(row: dict[str, Any]) -> str:
     """`test-small.best_cifar10-hard-100-convnet.cifar10-80-seed-0`, with overrides."""
     words = [row[name] for name in ("split", "student", "way", "passes", "teacher", "teacher_passes")]
     when = "before" if row.get("teacher_trained") == "before" else ""
-    name = re.sub(r"[^\w.]+", "-", " ".join(map(str, [*words, when, "seed", row["seed"]])))
+    name = as_name(" ".join(map(str, [*words, when, "seed", row["seed"]])))
     if len(name) <= LONGEST:
         return name
     return f"{name[:LONGEST]}-{hashlib.blake2b(name.encode(), digest_size=4).hexdigest()}-seed-{row['seed']}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +25,11 @@ def started(main: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         sys.exit(130)
+
+
+def as_name(text: str) -> str:
+    """For a file or a folder."""
+    return re.sub(r"[^\w.]+", "-", text)
 
 
 def run_apart(words: Iterable[Any]) -> None:

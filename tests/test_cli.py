@@ -274,6 +274,7 @@ def test_how_pictures_are_shown_comes_back_by_the_words_that_export_says(tmp_pat
     again = ("import", TINY, "depth=1", "--init", str(file), "--origin", "timm", "--json")
     assert json.loads(good(*again, *words, "--out", str(tmp_path / "same")))["notes"] == []
     (told,) = json.loads(good(*again, "--out", str(tmp_path / "other")))["notes"]
+    assert told == json.loads(good(*again, "fusion=SumSoftmax", "--out", str(tmp_path / "fused")))["notes"][0]
     same, other = (frugalvit.load(tmp_path / name).preprocess for name in ("same", "other"))
     assert same == frugalvit.load(own).preprocess != other and f"crop={other.crop}" in told
 

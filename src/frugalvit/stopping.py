@@ -47,12 +47,12 @@ class Stopping:
     def hear(self, number: int, frame: FrameType | None) -> None:
         again = self.asked and number != HANGUP  # which the system sends, and the shell too
         self.asked = True
-        if number == HANGUP:
-            leave_terminal()
         if again or not any(one() for one in tuple(self.pending)):
             raise KeyboardInterrupt
-        with contextlib.suppress(OSError):
+        try:
             os.write(2, HEARD)  # and not by `print`: whoever was writing to the console is interrupted too
+        except OSError:
+            leave_terminal()
 
 
 def leave_terminal() -> None:

@@ -175,7 +175,7 @@ def import_(
             classifier = classifier.reading(head)
     classifier.save(out)
     notes = [str(notice.message) for notice in notices if issubclass(notice.category, WeightsNotice)]
-    if fetched.released is None and not changes:
+    if fetched.released is None and not any(text.startswith("preprocess.") for text in changes):
         taken = " ".join(f"{key}={word}" for key, word in framing(classifier.spec.preprocess).items())
         notes.append(f"it is not known how pictures were shown to the model; from here on: {taken}")
     if as_json:
@@ -192,7 +192,7 @@ def export(
     origin: Annotated[str, typer.Option("--origin", help="Whose names to write: see `list origins`; or onnx.")] = "timm",
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="FILE.safetensors, for augreg .npz; for frugalvit a folder too."),
+        typer.Option("--out", help="FILE.safetensors; for augreg .npz, for onnx .onnx; for frugalvit a folder too."),
     ] = None,
     head: Head = "",
     as_json: AsJson = False,

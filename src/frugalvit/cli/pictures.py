@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frugalvit.cli.console import stderr
-from frugalvit.errors import DataError, at
+from frugalvit.errors import DataError, FrugalError, at
 
 if TYPE_CHECKING:
     from frugalvit.data.source import DatasetPart, Source
@@ -135,7 +135,7 @@ def tell_learned(source: Path, data: Path | None, split: str, dataset: str, part
     known = fingerprint_of(source, "train") if split in ("train", "all") else None
     if known is None:
         return
-    with suppress(DataError):  # all of a folder without splits
+    with suppress(FrugalError):  # all of a folder without splits; a recipe with parts that are not here
         if split_of(source, data, "train", dataset, parts).fingerprint() == known:
             which = "these" if split == "train" else "most of these"
             stderr.print(f"note: {source} has learned from {which} pictures, which flatters it", markup=False)

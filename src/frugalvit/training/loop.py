@@ -25,7 +25,7 @@ class NonFinite(FrugalError):
 
 @dataclass(frozen=True)
 class Cadence:
-    """After which steps something is due. All are records too, so a saved state never splits a mean."""
+    """After which steps something is due. All are records too, so that only a state saved in haste splits a mean."""
 
     log: int
     evaluate: int  # 0, here and below: at the end alone
